@@ -1,0 +1,1 @@
+"""The learner: algorithms, the loop and the commands."""

@@ -1,0 +1,1 @@
+"""Configuration files, a folder a group."""

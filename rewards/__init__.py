@@ -1,0 +1,1 @@
+"""Rewards, one file each: (response text, problem) -> Reward."""

@@ -1,0 +1,1 @@
+"""The branching environment and all that samples from it; knows no algorithm."""

@@ -1,0 +1,95 @@
+"""The values that environments, engines, rewards and algorithms exchange.
+
+Symbols used in shapes throughout the project:
+
+    B   rows (trajectories) of a batch        P   prompts of an iteration
+    T   token positions of a padded row       G   responses a prompt (the group)
+    V   vocabulary                            S   states of a trajectory that get vines
+    K   continuations (vines) a state
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+FinishReason = Literal["stop", "length"]
+RewardStatus = Literal["correct", "wrong", "no_answer", "unparsed", "timeout", "gold_error"]
+
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One question with its reference answer.
+
+    Attributes:
+        id: unique within its environment and split; groups are keyed by it.
+        prompt: the question as the model is shown it, template included.
+        answer: the reference answer, as text.
+        solution: a worked solution that ends in the answer, where one is known.
+        meta: whatever else the environment keeps about the problem.
+    """
+
+    id: str
+    prompt: str
+    answer: str
+    solution: str | None = None
+    meta: Mapping[str, Any] = field(default=_EMPTY, compare=False)
+
+
+@dataclass(frozen=True)
+class Reward:
+    """What a reward function says of one response.
+
+    Attributes:
+        value: the number that is learned from.
+        status: how it came about; an error is a status of its own, never a quiet zero.
+        extracted: the answer found in the response, or None.
+    """
+
+    value: float
+    status: RewardStatus
+    extracted: str | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call for `n` continuations of a token prefix.
+
+    Attributes:
+        prefix: token ids, at least one.
+        n: how many independent continuations.
+        max_new_tokens: budget of each.
+        temperature: 0 is greedy.
+        top_p: nucleus; 1 keeps every token.
+        stop_ids: a continuation ends with (and includes) the first of these.
+        seed: with the index of the continuation it fixes the random numbers used.
+    """
+
+    prefix: tuple[int, ...]
+    n: int = 1
+    max_new_tokens: int = 256
+    temperature: float = 1.0
+    top_p: float = 1.0
+    stop_ids: tuple[int, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One continuation.
+
+    Attributes:
+        ids: the new token ids, the stop id included.
+        logprobs: float32 log-probability of each at the sampling temperature, before top-p.
+        finish_reason: "stop" when a stop id was drawn, "length" when the budget ran out.
+        cached_tokens: how many prefix tokens came from a cache instead of being computed.
+    """
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: FinishReason
+    cached_tokens: int = 0
