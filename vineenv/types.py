@@ -12,13 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
 
 FinishReason = Literal["stop", "length"]
 RewardStatus = Literal["correct", "wrong", "no_answer", "unparsed", "timeout", "gold_error"]
-
-_EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Problem:
     prompt: str
     answer: str
     solution: str | None = None
-    meta: Mapping[str, Any] = field(default=_EMPTY, compare=False)
+    meta: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -93,3 +90,49 @@ class Completion:
     logprobs: tuple[float, ...]
     finish_reason: FinishReason
     cached_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class State:
+    """A point in an episode: the token prefix, and what is left to spend.
+
+    Attributes:
+        problem: what is being answered.
+        tokens: prompt and response so far.
+        prompt_length: how many of `tokens` are the prompt.
+        budget: policy tokens that may still be written.
+        foreign: half-open spans of `tokens` that the environment appended after the prompt;
+            they are never trained on and never given credit.
+        ended: the episode is over; no action is allowed.
+    """
+
+    problem: Problem
+    tokens: tuple[int, ...]
+    prompt_length: int
+    budget: int
+    foreign: tuple[tuple[int, int], ...] = ()
+    ended: bool = False
+
+    @property
+    def response(self) -> tuple[int, ...]:
+        """The tokens after the prompt."""
+        return self.tokens[self.prompt_length :]
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One finished episode.
+
+    Attributes:
+        state: the last state.
+        logprobs: of every response token at the sampling temperature; 0 on foreign tokens.
+        reward: of the whole response.
+        terminated: the policy ended or the task was decided.
+        truncated: the token budget ran out.
+    """
+
+    state: State
+    logprobs: tuple[float, ...]
+    reward: Reward
+    terminated: bool
+    truncated: bool

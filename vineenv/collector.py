@@ -1,0 +1,137 @@
+"""The TorchRL collector: an iteration's episodes, with vines where the algorithm asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torchrl.collectors import BaseCollector
+
+from vineenv.engines.base import Engine
+from vineenv.env import ReasoningEnv
+from vineenv.ledger import Ledger
+from vineenv.rollout import Sampling, derive_seed, rollout
+from vineenv.rows import build_rows, pad_states
+from vineenv.types import Problem, Trajectory
+from vineenv.vines import StateValues, Vines, choose_starts, grow_vines, prefix_state
+
+
+class VineCollector(BaseCollector):
+    """Yields one padded TensorDict an iteration (keys and shapes: `vineenv.rows`).
+
+    Args:
+        env: where the problems and rewards come from.
+        engine: what samples.
+        prompts: P, problems an iteration; each problem is used once an epoch.
+        group_size: G, responses a problem.
+        sampling: of responses and vines alike.
+        vines: which states get continuations; None for none.
+        oracle: ask the environment which prefixes are right.
+        segments: how steps are merged where there are no vines.
+        seed: of problems and samples; an iteration depends on it and its number alone.
+        ledger: where tokens and seconds are booked.
+    """
+
+    def __init__(
+        self,
+        env: ReasoningEnv,
+        engine: Engine,
+        *,
+        prompts: int,
+        group_size: int,
+        sampling: Sampling,
+        vines: Vines | None = None,
+        oracle: bool = False,
+        seed: int = 0,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.env, self.engine, self.sampling = env, engine, sampling
+        self.prompts, self.group_size, self.vines, self.oracle = prompts, group_size, vines, oracle
+        self.seed, self.ledger = seed, ledger or Ledger()
+        self.iteration = 0
+        self.trajectories: list[Trajectory] = []
+        self.values: list[StateValues] = []
+
+    def iterator(self) -> Iterator[TensorDict]:
+        """Yield iterations without end; the caller stops."""
+        while True:
+            yield self.collect()
+
+    def collect(self) -> TensorDict:
+        """Sample one iteration; `trajectories` and `values` keep its episodes as objects."""
+        problems = self._draw()
+        with self.ledger.timed("policy"):
+            states = [self.env.initial_state(problem) for problem in problems]
+            played = rollout(
+                self.env, self.engine, states, self.group_size, self.sampling, self._seed("policy")
+            )
+        self.trajectories = [t for group in played for t in group]
+        groups = [i for i, group in enumerate(played) for _ in group]
+        self.ledger.add_tokens("policy", sum(len(t.state.response) for t in self.trajectories))
+        starts, extra = self._credit()
+        batch = build_rows(self.trajectories, starts, groups)
+        batch.update(extra)
+        self.iteration += 1
+        return batch
+
+    def _credit(self) -> tuple[list[tuple[int, ...]], dict[str, torch.Tensor]]:
+        """Segment starts of every trajectory, and what is known of the states there."""
+        self.values = []
+        if self.vines is not None:
+            with self.ledger.timed("vines"):
+                self.values, tokens = grow_vines(
+                    self.env, self.engine, self.trajectories, self.vines, self.sampling, self._seed("vines")
+                )
+            self.ledger.add_tokens("vines", tokens)
+            means = pad_states([v.means for v in self.values], 0.0, torch.float32)
+            return [v.starts for v in self.values], {"mc_value": means}
+        whole = Vines(K=1)
+        starts = [choose_starts(self.env.step_starts(t.state, t.logprobs), whole) for t in self.trajectories]
+        return starts, self._ask_oracle(starts) if self.oracle else {}
+
+    def _ask_oracle(self, starts: list[tuple[int, ...]]) -> dict[str, torch.Tensor]:
+        known = [
+            [self.env.oracle(prefix_state(self.env, t, start)) for start in row]
+            for t, row in zip(self.trajectories, starts, strict=True)
+        ]
+        return {
+            "on_track": pad_states([[right for right, _ in row] for row in known], False, torch.bool),
+            "steps_left": pad_states([[left for _, left in row] for row in known], 0, torch.int64),
+        }
+
+    def _draw(self) -> list[Problem]:
+        size = self.env.size("train")
+        first = self.iteration * self.prompts
+        order: dict[int, torch.Tensor] = {}
+        problems = []
+        for position in range(first, first + self.prompts):
+            epoch, place = divmod(position, size)
+            if epoch not in order:
+                generator = torch.Generator().manual_seed(derive_seed(self.seed, "problems", epoch))
+                order[epoch] = torch.randperm(size, generator=generator)
+            problems.append(self.env.problem("train", int(order[epoch][place])))
+        return problems
+
+    def _seed(self, purpose: str) -> int:
+        return derive_seed(self.seed, purpose, self.iteration)
+
+    # The rest of TorchRL's contract.
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> int:
+        """Set the seed of all later iterations and return the next one."""
+        self.seed = seed
+        return seed if static_seed else seed + 1
+
+    def state_dict(self, **_: Any) -> dict[str, Any]:  # ty: ignore[invalid-method-override]
+        """Everything the next iteration depends on."""
+        return {"iteration": self.iteration, "seed": self.seed, "ledger": self.ledger.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any], **_: Any) -> None:  # ty: ignore[invalid-method-override]
+        """Go on where `state_dict` was taken."""
+        self.iteration, self.seed = state_dict["iteration"], state_dict["seed"]
+        self.ledger.load_state_dict(state_dict["ledger"])
+
+    def shutdown(self, *_: Any, **__: Any) -> None:
+        """Nothing to release: the engine belongs to the caller."""
