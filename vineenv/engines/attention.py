@@ -9,88 +9,92 @@ H query heads, KV key heads, G = H / KV, D the head's width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-
-@dataclass
-class Slots:
-    """Where each row stands in the grid of blocks.
-
-    Attributes:
-        width: B, the largest number of rows in a block.
-        row_of_slot: [N B] the row in each slot; an empty slot names row 0 and is not read back.
-        slot_of_row: [R]; None where rows and slots are the same sequence.
-    """
-
-    width: int
-    row_of_slot: Tensor
-    slot_of_row: Tensor | None
-
-    @classmethod
-    def of(cls, block: Tensor, blocks: int) -> Slots:
-        """Give the rows, whose block numbers are `block` [R], slots in their blocks."""
-        rows = block.shape[0]
-        counts = torch.bincount(block, minlength=blocks)
-        width = int(counts.max())
-        order = torch.argsort(block, stable=True)
-        starts = counts.cumsum(0) - counts
-        rank = torch.empty_like(block)
-        rank[order] = torch.arange(rows, device=block.device) - starts.repeat_interleave(counts)
-        slot = block * width + rank
-        row_of_slot = torch.zeros(blocks * width, dtype=torch.int64, device=block.device)
-        row_of_slot[slot] = torch.arange(rows, device=block.device)
-        same = rows == blocks * width and bool((slot == torch.arange(rows, device=block.device)).all())
-        return cls(width, row_of_slot, None if same else slot)
+# Products of a chunk stay in the second-level cache; found by measurement on Zen 4.
+_CHUNK_NUMBERS = 1 << 19
 
 
-def _log_sum_exp(scores: Tensor, probs: Tensor) -> Tensor:
+def _log_sum_exp(scores: Tensor, probs: Tensor, dim: int) -> Tensor:
     """Return the log-sum-exp behind a softmax from the largest score and its probability.
 
-    The softmax kernel does not return it, and a second logsumexp costs more than two maxima.
+    The softmax kernel does not return it, and torch.logsumexp costs more than two maxima.
     """
-    return scores.amax(dim=-1) - probs.amax(dim=-1).log()
+    return scores.amax(dim=dim) - probs.amax(dim=dim).log()
 
 
-def prefix_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, slots: Slots):
-    """Attend to the blocks' shared prefixes.
+def prefix_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Attend to the shared prefixes of N blocks of B rows.
 
-    q: [R, H, D] scaled; keys, values: [N, KV, L, D]; mask: [N, 1, L - low] additive for the last
-    positions, None where all prefixes have length L. Returns output [R, H, D], log-sum-exp [R, H].
+    q: [N B, H, D] scaled; keys, values: [N, KV, L, D]; mask: [N, 1, B, 1, cols] added to the scores
+    of the last positions, or None. Returns output [N B, H, D], log-sum-exp [N B, H].
     """
-    blocks, kv_heads, _, dim = keys.shape
-    rows, heads, _ = q.shape
-    group, width = heads // kv_heads, slots.width
-    if slots.slot_of_row is not None:
-        q = q[slots.row_of_slot]
+    blocks, kv_heads, length, dim = keys.shape
+    slots, heads, _ = q.shape
+    group, width = heads // kv_heads, slots // blocks
     q = q.reshape(blocks, width, kv_heads, group * dim).transpose(1, 2)
     q = q.reshape(blocks * kv_heads, width * group, dim)
     scores = torch.bmm(q, keys.flatten(0, 1).transpose(1, 2))
     if mask is not None:
-        scores.view(blocks, -1, scores.shape[-1])[..., -mask.shape[-1] :].add_(mask)
+        shaped = scores.view(blocks, kv_heads, width, group, length)
+        shaped[..., length - mask.shape[-1] :].add_(mask)
     probs = torch.softmax(scores, dim=-1)
     out = torch.bmm(probs, values.flatten(0, 1))
-    out = out.view(blocks, kv_heads, width, group * dim).transpose(1, 2).reshape(-1, heads, dim)
-    lse = _log_sum_exp(scores, probs).view(blocks, kv_heads, width, group).transpose(1, 2).reshape(-1, heads)
-    if slots.slot_of_row is not None:
-        out, lse = out[slots.slot_of_row], lse[slots.slot_of_row]
-    return out, lse
+    out = out.view(blocks, kv_heads, width, group * dim).transpose(1, 2).reshape(slots, heads, dim)
+    lse = _log_sum_exp(scores, probs, -1).view(blocks, kv_heads, width, group)
+    return out, lse.transpose(1, 2).reshape(slots, heads)
 
 
-def own_attention(q: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Attend to each row's own tokens.
+class OwnAttention:
+    """Attends each row to its own tokens; holds the scratch memory of the products.
 
-    q: [R, H, D] scaled; keys, values: [R, KV, M, D]. Returns output [R, H, D], log-sum-exp [R, H].
+    Own keys lie time-major, [M, R, KV, D]: rows that started together have equally many, so no
+    mask is needed, and the elementwise path reads memory in long runs. On a CPU in float32 that
+    path (product, then sum) took 0.7 of the time of a batched matrix-vector product.
     """
-    rows, heads, dim = q.shape
-    kv_heads = keys.shape[1]
-    q = q.reshape(rows * kv_heads, heads // kv_heads, dim)
-    scores = torch.bmm(q, keys.flatten(0, 1).transpose(1, 2))
+
+    def __init__(self) -> None:
+        self._scratch = torch.empty(0)
+
+    def __call__(self, q: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return output [R, H, D] and log-sum-exp [R, H] of scaled q [R, H, D]."""
+        streams = q.device.type == "cpu" and q.dtype == torch.float32
+        if streams and q.shape[1] <= 2 * keys.shape[2]:
+            return self._streamed(q, keys, values)
+        return _by_matmul(q, keys, values)
+
+    def _streamed(self, q: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        time, rows, kv_heads, dim = keys.shape
+        heads = q.shape[1]
+        chunk = min(rows, max(16, _CHUNK_NUMBERS // (time * heads * dim)))
+        if self._scratch.numel() < time * chunk * heads * dim:
+            self._scratch = torch.empty(2 * time * chunk * heads * dim)
+        out, lse = torch.empty(rows, heads, dim), torch.empty(rows, heads)
+        for start in range(0, rows, chunk):
+            part = slice(start, min(start + chunk, rows))
+            count = part.stop - start
+            product = self._scratch[: time * count * heads * dim].view(time, count, kv_heads, -1, dim)
+            torch.mul(keys[:, part].unsqueeze(3), q[part].reshape(count, kv_heads, -1, dim), out=product)
+            scores = product.sum(dim=-1)
+            probs = torch.softmax(scores, dim=0)
+            lse[part] = _log_sum_exp(scores, probs, 0).view(count, heads)
+            torch.mul(values[:, part].unsqueeze(3), probs.unsqueeze(-1), out=product)
+            torch.sum(product.view(time, count, heads, dim), dim=0, out=out[part])
+        return out, lse
+
+
+def _by_matmul(q: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    time, rows, kv_heads, dim = keys.shape
+    heads = q.shape[1]
+    stride = keys.stride()
+    shape, strides = (rows * kv_heads, time, dim), (dim, stride[0], 1)
+    scores = torch.bmm(
+        q.reshape(rows * kv_heads, -1, dim), keys.as_strided(shape, strides).transpose(1, 2)
+    )
     probs = torch.softmax(scores, dim=-1)
-    out = torch.bmm(probs, values.flatten(0, 1))
-    return out.view(rows, heads, dim), _log_sum_exp(scores, probs).view(rows, heads)
+    out = torch.bmm(probs, values.as_strided(shape, strides))
+    return out.view(rows, heads, dim), _log_sum_exp(scores, probs, -1).view(rows, heads)
 
 
 def join(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> Tensor:

@@ -8,28 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vineenv.engines.attention import Slots, join, own_attention, prefix_attention
+from vineenv.engines.attention import OwnAttention, join, prefix_attention
+from vineenv.engines.grid import Block, Grid, group_blocks
 from vineenv.engines.sampling import SamplingParams, row_key, sample, uniforms
 from vineenv.engines.trunks import Row
 from vineenv.engines.weights import FusedModel
 from vineenv.types import FinishReason, Request
 
 _UNIFORMS_AT_ONCE = 16
-
-
-@dataclass
-class Block:
-    """Rows of one prefix: its length, where its keys lie, and its last hidden row.
-
-    cache: [layers, 2, N, KV, width, D] of the pass that holds the prefix at index `at`.
-    hidden: [d] at the prefix's last position, before the last norm.
-    """
-
-    length: int
-    rows: list[Row]
-    cache: Tensor
-    at: int
-    hidden: Tensor
 
 
 @dataclass
@@ -45,38 +31,49 @@ class Finished:
 class Cohort:
     """Blocks admitted together: their prefixes' keys, their own keys, their rows' state.
 
-    All memory is allocated here: prefix [layers, 2, N, KV, L, D], own [layers, 2, R, KV, M, D] with
-    L the longest prefix and M the largest budget. A finished row's place is taken by the last row,
-    so live rows are always the first ones.
+    All memory is allocated here: the grids of prefixes, and own [layers, 2, M, R, KV, D] with M the
+    largest budget. A finished row's place is taken by the last row, so live rows come first.
     """
 
-    def __init__(self, model: FusedModel, blocks: Sequence[Block], requests: Sequence[Request]) -> None:
+    def __init__(
+        self,
+        model: FusedModel,
+        blocks: Sequence[Block],
+        requests: Sequence[Request],
+        own_attention: OwnAttention,
+    ) -> None:
         self.model = model
+        self.own_attention = own_attention
+        groups = group_blocks(blocks)
+        blocks = [block for group in groups for block in group]
         self.origins = [row for block in blocks for row in block.rows]
         self.live = list(range(len(self.origins)))
         self.length = 0
         rows, device = len(self.origins), model.device
-        self.capacity = max(row.budget for row in self.origins)
-        shape = (len(model.layers), 2, rows, model.kv_heads, self.capacity, model.head_dim)
+        capacity = max(row.budget for row in self.origins)
+        shape = (len(model.layers), 2, capacity, rows, model.kv_heads, model.head_dim)
         self.own = torch.empty(shape, dtype=model.dtype, device=device)
-        self._place_prefixes(blocks)
-        sizes = torch.tensor([len(block.rows) for block in blocks], device=device)
-        self.block = torch.arange(len(blocks), device=device).repeat_interleave(sizes)
-        self.slots = Slots.of(self.block, len(blocks))
-        self.start = torch.tensor([block.length for block in blocks], device=device)[self.block]
-        self.hidden = torch.stack([block.hidden for block in blocks])[self.block]
-        asked = [requests[row.request] for row in self.origins]
+        self.hidden = torch.cat([block.hidden for block in blocks])
+        self.start = torch.tensor([start for block in blocks for start in block.starts], device=device)
+        self._set_rows([requests[row.request] for row in self.origins])
+        self.ids = torch.zeros(rows, capacity, dtype=torch.int64, device=device)
+        self.logprobs = torch.zeros(rows, capacity, device=device)
+        self.grids = [Grid(model, group) for group in groups]
+        numbers = [(g, b) for g, group in enumerate(groups) for b, block in enumerate(group) for _ in block.rows]
+        self.grid, self.block = torch.tensor(numbers, device=device).unbind(1)
+        self._arrange()
+
+    def _set_rows(self, asked: Sequence[Request]) -> None:
+        """Lay out what each row was asked: budget, random key, sampling settings, stop ids."""
+        device, rows = self.model.device, len(asked)
         self.budget = torch.tensor([row.budget for row in self.origins], device=device)
-        self.keys = torch.tensor(
-            [row_key(request.seed, row.index) for request, row in zip(asked, self.origins)], device=device
-        )
+        keys = [row_key(request.seed, row.index) for request, row in zip(asked, self.origins)]
+        self.keys = torch.tensor(keys, device=device)
         self.params = SamplingParams.of([(r.temperature, r.top_p, r.top_k, r.min_p) for r in asked], device)
         stops = max(len(request.stop_ids) for request in asked)
         padded = [list(request.stop_ids) + [-1] * (stops - len(request.stop_ids)) for request in asked]
         self.stops = torch.tensor(padded, dtype=torch.int64, device=device).view(rows, stops)
         self.origin = torch.arange(rows, device=device)
-        self.ids = torch.zeros(rows, self.capacity, dtype=torch.int64, device=device)
-        self.logprobs = torch.zeros(rows, self.capacity, device=device)
         self.tokens = torch.zeros(rows, dtype=torch.int64, device=device)
 
     @property
@@ -87,32 +84,49 @@ class Cohort:
     @property
     def bytes(self) -> int:
         """Memory of the keys and values held."""
-        return (self.own.numel() + self.prefix.numel()) * self.own.element_size()
+        return (self.own.numel() + sum(grid.prefix.numel() for grid in self.grids)) * self.own.element_size()
 
-    def _place_prefixes(self, blocks: Sequence[Block]) -> None:
-        """Copy each block's prefix out of its trunk's pass, and mask what is shorter than the longest."""
-        model, lengths = self.model, [block.length for block in blocks]
-        low, high = min(lengths), max(lengths)
-        shape = (len(model.layers), 2, len(blocks), model.kv_heads, high, model.head_dim)
-        self.prefix = torch.empty(shape, dtype=model.dtype, device=model.device)
-        for number, block in enumerate(blocks):
-            self.prefix[:, :, number, :, : block.length] = block.cache[:, :, block.at, :, : block.length]
-            # Uninitialised memory may hold NaN, which survives a mask of -inf in the values' product.
-            self.prefix[:, :, number, :, block.length :] = 0
-        self.mask = None
-        if low < high:
-            beyond = torch.arange(low, high)[None, :] >= torch.tensor(lengths)[:, None]
-            mask = torch.zeros(len(blocks), 1, high - low).masked_fill_(beyond[:, None], -torch.inf)
-            self.mask = mask.to(device=model.device, dtype=model.dtype)
+    def _arrange(self) -> None:
+        """Give the live rows their slots in the grids, and let go of grids without rows."""
+        rows_of_slots, self.grid_slots = [], []
+        slot_of_row = torch.empty_like(self.block)
+        offset = 0
+        for number, grid in enumerate(self.grids):
+            rows = (self.grid == number).nonzero()[:, 0]
+            if not rows.shape[0]:
+                self.grid_slots.append(0)
+                grid.prefix = grid.prefix[:, :, :0]
+                continue
+            self.block[rows], row_of_slot, slot = grid.arrange(self.block[rows], self.start[rows])
+            rows_of_slots.append(rows[row_of_slot])
+            slot_of_row[rows] = slot + offset
+            self.grid_slots.append(row_of_slot.shape[0])
+            offset += row_of_slot.shape[0]
+        self.row_of_slot = torch.cat(rows_of_slots)
+        places = torch.arange(offset, device=slot_of_row.device)
+        same = offset == self.rows and bool((slot_of_row == places).all())
+        self.slot_of_row = None if same else slot_of_row
 
     def attend(self, number: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store the new token's keys and values in layer `number`; return its attention [R, H, D]."""
         at, rows = self.length - 1, self.rows
-        own = self.own[number, :, :rows]
-        own[0, :, :, at] = k
-        own[1, :, :, at] = v
-        shared = prefix_attention(q, self.prefix[number, 0], self.prefix[number, 1], self.mask, self.slots)
-        return join(shared, own_attention(q, own[0, :, :, : at + 1], own[1, :, :, : at + 1]))
+        own = self.own[number, :, : at + 1, :rows]
+        own[0, at] = k
+        own[1, at] = v
+        return join(self._attend_prefixes(number, q), self.own_attention(q, own[0], own[1]))
+
+    def _attend_prefixes(self, number: int, q: Tensor) -> tuple[Tensor, Tensor]:
+        if self.slot_of_row is not None:
+            q = q[self.row_of_slot]
+        parts = [
+            prefix_attention(rows, grid.prefix[number, 0], grid.prefix[number, 1], grid.mask)
+            for grid, rows in zip(self.grids, q.split(self.grid_slots))
+            if rows.shape[0]
+        ]
+        out, lse = parts[0] if len(parts) == 1 else (torch.cat(part) for part in zip(*parts))
+        if self.slot_of_row is not None:
+            out, lse = out[self.slot_of_row], lse[self.slot_of_row]
+        return out, lse
 
     def positions(self) -> Tensor:
         """Position [R] of the token that is fed next."""
@@ -161,26 +175,13 @@ class Cohort:
         for hole, mover in zip(holes, movers):
             order[hole] = mover
             used = self.length - 1
-            self.own[:, :, hole, :, :used] = self.own[:, :, mover, :, :used]
+            self.own[:, :, :used, hole] = self.own[:, :, :used, mover]
         self.live = [self.live[row] for row in order]
         if not left:
             self.block = self.block[:0]
             return
         index = torch.tensor(order, device=self.model.device)
-        for name in ("block", "start", "budget", "keys", "stops", "origin", "tokens", "uniforms"):
+        for name in ("grid", "block", "start", "budget", "keys", "stops", "origin", "tokens", "uniforms"):
             setattr(self, name, getattr(self, name)[index])
         self.params = self.params.rows(index)
-        self._drop_empty_blocks()
-        self.slots = Slots.of(self.block, self.prefix.shape[2])
-
-    def _drop_empty_blocks(self) -> None:
-        """Close the gaps of finished blocks, once a quarter of them is empty."""
-        counts = torch.bincount(self.block, minlength=self.prefix.shape[2])
-        alive = counts.nonzero()[:, 0]
-        if alive.shape[0] > 0.75 * counts.shape[0]:
-            return
-        self.prefix = self.prefix[:, :, alive]
-        self.mask = None if self.mask is None else self.mask[alive]
-        number = torch.zeros_like(counts)
-        number[alive] = torch.arange(alive.shape[0], device=alive.device)
-        self.block = number[self.block]
+        self._arrange()

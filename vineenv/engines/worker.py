@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from vineenv.engines import layers
-from vineenv.engines.cohort import Block, Cohort, Finished
+from vineenv.engines.attention import OwnAttention
+from vineenv.engines.cohort import Cohort, Finished
+from vineenv.engines.grid import Block
 from vineenv.engines.trunks import Trunk
 from vineenv.engines.weights import FusedModel
 from vineenv.types import Request
 
-BLOCK_ROWS = 32
+BLOCK_ROWS = 36
 _PASS_TOKENS = 8192
 _LOGITS_AT_ONCE = 1 << 23
 
@@ -36,6 +38,7 @@ class Worker:
         self.cohorts: list[Cohort] = []
         self.waiting: deque[Block] = deque()
         self.held = 0
+        self.own_attention = OwnAttention()
 
     def run(self, trunks: Sequence[Trunk], report: Callable[[list[Finished]], None]) -> None:
         """Decode every row of `trunks`, handing finished rows to `report` as they come."""
@@ -69,9 +72,7 @@ class Worker:
                 end += 1
             blocks += self._blocks(group[start:end])
             start = end
-        self.waiting.extend(
-            sorted(blocks, key=lambda block: (-max(row.budget for row in block.rows), block.length))
-        )
+        self.waiting.extend(sorted(blocks, key=lambda block: (-block.budget, block.length)))
 
     def _blocks(self, trunks: Sequence[Trunk]) -> list[Block]:
         model, width = self.model, len(trunks[-1].ids)
@@ -80,15 +81,13 @@ class Worker:
         hidden = layers.causal_pass(model, [trunk.ids for trunk in trunks], width, cache)
         blocks = []
         for at, trunk in enumerate(trunks):
-            for state in trunk.states:
-                rows = sorted(state.rows, key=lambda row: -row.budget)
-                parts = -(-len(rows) // BLOCK_ROWS)
-                size = -(-len(rows) // parts)
-                last = hidden[at, state.length - 1].clone()
-                blocks += [
-                    Block(state.length, rows[i : i + size], cache, at, last)
-                    for i in range(0, len(rows), size)
-                ]
+            states = sorted(trunk.states, key=lambda state: state.length)
+            rows = [(state.length, row) for state in states for row in state.rows]
+            size = -(-len(rows) // -(-len(rows) // BLOCK_ROWS))
+            for first in range(0, len(rows), size):
+                starts, part = (list(column) for column in zip(*rows[first : first + size]))
+                last = torch.tensor(starts, device=model.device) - 1
+                blocks.append(Block(part, starts, cache, at, hidden[at, last]))
         return blocks
 
     def _admit(self, report: Callable[[list[Finished]], None]) -> None:
@@ -99,7 +98,7 @@ class Worker:
         blocks = self._take(self.max_rows - active, self._free() // self.model.token_bytes)
         if not blocks:
             return
-        cohort = Cohort(self.model, blocks, self.requests)
+        cohort = Cohort(self.model, blocks, self.requests, self.own_attention)
         if not self.waiting:
             self.held = 0
         self.cohorts.append(cohort)
@@ -113,13 +112,11 @@ class Worker:
         while self.waiting:
             block = self.waiting[0]
             longest = max(longest, block.length)
-            budget = max(budget, max(row.budget for row in block.rows))
+            budget = max(budget, block.budget)
             fit = min(rows - count, (tokens - longest * (len(taken) + 1)) // budget - count)
             if fit < len(block.rows):
                 if not taken and not self.cohorts and fit > 0:
-                    part = Block(block.length, block.rows[:fit], block.cache, block.at, block.hidden)
-                    block.rows = block.rows[fit:]
-                    taken.append(part)
+                    taken.append(block.split(fit))
                 break
             taken.append(self.waiting.popleft())
             count += len(block.rows)
