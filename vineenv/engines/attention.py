@@ -89,9 +89,7 @@ def _by_matmul(q: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]
     heads = q.shape[1]
     stride = keys.stride()
     shape, strides = (rows * kv_heads, time, dim), (dim, stride[0], 1)
-    scores = torch.bmm(
-        q.reshape(rows * kv_heads, -1, dim), keys.as_strided(shape, strides).transpose(1, 2)
-    )
+    scores = torch.bmm(q.reshape(rows * kv_heads, -1, dim), keys.as_strided(shape, strides).transpose(1, 2))
     probs = torch.softmax(scores, dim=-1)
     out = torch.bmm(probs, values.as_strided(shape, strides))
     return out.view(rows, heads, dim), _log_sum_exp(scores, probs, -1).view(rows, heads)

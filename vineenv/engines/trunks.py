@@ -39,6 +39,11 @@ class Trunk:
         """Tokens to compute at most: the pass and every row's budget."""
         return len(self.ids) + sum(row.budget for state in self.states for row in state.rows)
 
+    @property
+    def budget(self) -> int:
+        """The largest budget of a row."""
+        return max(row.budget for state in self.states for row in state.rows)
+
 
 def find_trunks(prefixes: Iterable[Sequence[int]]) -> list[Trunk]:
     """Return the trunks that cover the distinct `prefixes`, each with its states.

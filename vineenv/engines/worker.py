@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from threading import Event
 
 import torch
 from torch import Tensor
 
 from vineenv.engines import layers
 from vineenv.engines.attention import OwnAttention
-from vineenv.engines.cohort import Cohort, Finished
+from vineenv.engines.cohort import Cohort
 from vineenv.engines.grid import Block
+from vineenv.engines.rows import Decode, Finished
 from vineenv.engines.trunks import Trunk
 from vineenv.engines.weights import FusedModel
 from vineenv.types import Request
 
+Report = Callable[[list[Finished]], None]
+
 BLOCK_ROWS = 36
 _PASS_TOKENS = 8192
-_LOGITS_AT_ONCE = 1 << 23
+_PASS_PADDING = 1.25
+
+
+@dataclass
+class Job:
+    """What the workers of one call share. `cancel` ends them early."""
+
+    model: FusedModel | None
+    requests: Sequence[Request]
+    report: Report
+    max_rows: int
+    decode: Decode | None
+    cancel: Event
 
 
 class Worker:
-    """Decodes the rows of some trunks with one thread of control.
+    """Decodes the rows of some trunks with one thread of control, within `budget` bytes.
 
     Trunks are passed over in groups that take at most a quarter of the budget. The group's blocks
     wait in order of remaining budget, so that rows decoded together have prefixes and budgets of
@@ -30,48 +47,45 @@ class Worker:
     once its last block is admitted.
     """
 
-    def __init__(self, model: FusedModel, requests: Sequence[Request], budget: int, max_rows: int) -> None:
-        self.model = model
-        self.requests = requests
+    def __init__(self, job: Job, budget: int) -> None:
+        self.job = job
+        assert job.model is not None
+        self.model = job.model
         self.budget = budget
-        self.max_rows = max_rows
         self.cohorts: list[Cohort] = []
         self.waiting: deque[Block] = deque()
-        self.held = 0
+        self.held = self.reserve = 0
         self.own_attention = OwnAttention()
 
-    def run(self, trunks: Sequence[Trunk], report: Callable[[list[Finished]], None]) -> None:
-        """Decode every row of `trunks`, handing finished rows to `report` as they come."""
-        todo = deque(sorted(trunks, key=lambda trunk: len(trunk.ids)))
+    def run(self, trunks: Sequence[Trunk]) -> None:
+        """Decode every row of `trunks`, reporting finished rows as they come."""
+        self.reserve = self.model.token_bytes * max(len(trunk.ids) + trunk.budget for trunk in trunks)
+        batches = deque(_batches(sorted(trunks, key=lambda trunk: (len(trunk.ids), trunk.ids))))
         with torch.inference_mode():
-            while todo or self.waiting or self.cohorts:
-                if not self.waiting and todo:
-                    self._pass(todo)
-                self._admit(report)
+            while (batches or self.waiting or self.cohorts) and not self.job.cancel.is_set():
+                if not self.waiting and batches:
+                    self._pass(batches)
+                self._admit()
                 if self.cohorts:
-                    self._step(report)
+                    self._step()
 
     def _free(self) -> int:
         return self.budget - self.held - sum(cohort.bytes for cohort in self.cohorts)
 
-    def _pass(self, todo: deque[Trunk]) -> None:
+    def _pass(self, batches: deque[list[Trunk]]) -> None:
         """Run the causal pass over the next group of trunks and queue its blocks."""
         self.held = 0
         unit = self.model.token_bytes
-        limit = max(self.budget // 4, unit * len(todo[0].ids))
-        if self._free() < min(limit, unit * sum(len(trunk.ids) for trunk in todo)):
+        limit = max(0, min(self.budget // 4, self.budget - self.reserve))
+        if len(batches[0]) > 1 and unit * _padded(batches[0]) > limit:
+            batches.extendleft([[trunk] for trunk in reversed(batches.popleft())])
+        limit = max(limit, unit * _padded(batches[0]))
+        if self._free() < min(limit, unit * sum(map(_padded, batches))):
             return
-        group: list[Trunk] = []
-        while todo and self.held + unit * len(todo[0].ids) <= limit:
-            group.append(todo.popleft())
-            self.held += unit * len(group[-1].ids)
-        start, blocks = 0, []
-        while start < len(group):
-            end = start + 1
-            while end < len(group) and (end + 1 - start) * len(group[end].ids) <= _PASS_TOKENS:
-                end += 1
-            blocks += self._blocks(group[start:end])
-            start = end
+        blocks: list[Block] = []
+        while batches and self.held + unit * _padded(batches[0]) <= limit:
+            self.held += unit * _padded(batches[0])
+            blocks += self._blocks(batches.popleft())
         self.waiting.extend(sorted(blocks, key=lambda block: (-block.budget, block.length)))
 
     def _blocks(self, trunks: Sequence[Trunk]) -> list[Block]:
@@ -90,20 +104,21 @@ class Worker:
                 blocks.append(Block(part, starts, cache, at, hidden[at, last]))
         return blocks
 
-    def _admit(self, report: Callable[[list[Finished]], None]) -> None:
+    def _admit(self) -> None:
         """Start waiting blocks together once a third of the rows is free, as far as memory goes."""
-        active = sum(cohort.rows for cohort in self.cohorts)
-        if not self.waiting or (self.cohorts and (self.max_rows - active) * 3 < self.max_rows):
+        job, limit = self.job, self.job.max_rows
+        active = sum(cohort.rows.count for cohort in self.cohorts)
+        if not self.waiting or (self.cohorts and (limit - active) * 3 < limit):
             return
-        blocks = self._take(self.max_rows - active, self._free() // self.model.token_bytes)
+        blocks = self._take(limit - active, self._free() // self.model.token_bytes)
         if not blocks:
             return
-        cohort = Cohort(self.model, blocks, self.requests, self.own_attention)
+        cohort = Cohort(self.model, blocks, job.requests, self.own_attention, job.decode)
         if not self.waiting:
             self.held = 0
         self.cohorts.append(cohort)
-        hidden, cohort.hidden = cohort.hidden, cohort.hidden[:0]
-        self._draw(hidden, [cohort], report)
+        assert cohort.hidden is not None
+        self._draw(cohort.hidden, [cohort])
 
     def _take(self, rows: int, tokens: int) -> list[Block]:
         """Take blocks from the queue: at most `rows` rows and `tokens` cached positions, padding included."""
@@ -111,8 +126,7 @@ class Worker:
         count = longest = budget = 0
         while self.waiting:
             block = self.waiting[0]
-            longest = max(longest, block.length)
-            budget = max(budget, block.budget)
+            longest, budget = max(longest, block.length), max(budget, block.budget)
             fit = min(rows - count, (tokens - longest * (len(taken) + 1)) // budget - count)
             if fit < len(block.rows):
                 if not taken and not self.cohorts and fit > 0:
@@ -122,28 +136,43 @@ class Worker:
             count += len(block.rows)
         return taken
 
-    def _step(self, report: Callable[[list[Finished]], None]) -> None:
+    def _step(self) -> None:
         """Feed every live row its last token and draw the next."""
         model, cohorts = self.model, self.cohorts
-        tokens = torch.cat([cohort.tokens for cohort in cohorts])
+        tokens = torch.cat([cohort.rows.tokens for cohort in cohorts])
         positions = torch.cat([cohort.positions() for cohort in cohorts])
         x = layers.embed(model, tokens, positions)
         rope = None if model.rope is None else model.rope[positions]
-        sizes = [cohort.rows for cohort in cohorts]
+        sizes = [cohort.rows.count for cohort in cohorts]
         for number, layer in enumerate(model.layers):
             parts = [part.split(sizes) for part in layers.project(model, layer, x, rope)]
             attended = [cohort.attend(number, *qkv) for cohort, *qkv in zip(cohorts, *parts)]
             layers.mix(model, layer, x, torch.cat(attended).flatten(1))
-        self._draw(x, cohorts, report)
-        self.cohorts = [cohort for cohort in self.cohorts if cohort.rows]
+        self._draw(x, cohorts)
 
-    def _draw(
-        self, hidden: Tensor, cohorts: Sequence[Cohort], report: Callable[[list[Finished]], None]
-    ) -> None:
+    def _draw(self, hidden: Tensor, cohorts: Sequence[Cohort]) -> None:
         logits = layers.logits(self.model, hidden)
         finished: list[Finished] = []
-        for cohort, rows in zip(cohorts, logits.split([cohort.rows for cohort in cohorts])):
-            finished += cohort.retire(cohort.draw(rows))
-        self.cohorts = [cohort for cohort in self.cohorts if cohort.rows]
+        for cohort, rows in zip(cohorts, logits.split([cohort.rows.count for cohort in cohorts])):
+            finished += cohort.draw(rows)
+        self.cohorts = [cohort for cohort in self.cohorts if cohort.rows.count]
         if finished:
-            report(finished)
+            self.job.report(finished)
+
+
+def _padded(batch: Sequence[Trunk]) -> int:
+    return len(batch) * len(batch[-1].ids)
+
+
+def _batches(trunks: Sequence[Trunk]) -> Iterator[list[Trunk]]:
+    """Cut trunks in order of length into batches of similar length and bounded size."""
+    batch: list[Trunk] = []
+    for trunk in trunks:
+        width = len(trunk.ids)
+        large = (len(batch) + 1) * width > _PASS_TOKENS
+        if batch and (large or width > _PASS_PADDING * len(batch[0].ids) + 8):
+            yield batch
+            batch = []
+        batch.append(trunk)
+    if batch:
+        yield batch
