@@ -20,7 +20,7 @@ def parse_bytes(size: str | int | float) -> int:
     Raises:
         ValueError: if the text is no size, or the size is not positive.
     """
-    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([A-Za-z]*)\s*", str(size))
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:[eE]\d+)?)\s*([A-Za-z]*)\s*", str(size))
     if match is None or match[2].upper() not in _UNITS:
         raise ValueError(f"kv_budget: {size!r} is no size; write bytes or a text such as '1GiB'")
     value = int(float(match[1]) * _UNITS[match[2].upper()])

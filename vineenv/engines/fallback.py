@@ -7,6 +7,7 @@ together with the model's own cache; a distinct prefix is computed once for all 
 from __future__ import annotations
 
 import copy
+import inspect
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +25,9 @@ class FallbackModel:
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         self.module: Any = copy.deepcopy(model).to(dtype).eval().requires_grad_(False)
+        # transformers 5.40 drops the older name of the argument.
+        names = inspect.signature(self.module.forward).parameters
+        self.cache_name = "cache" if "cache" in names else "past_key_values"
         config = self.module.config
         self.context: int = getattr(config, "max_position_embeddings", None) or 1 << 30
         self.vocabulary: int = config.vocab_size
@@ -88,6 +92,6 @@ def _select(cache: Any, index: Tensor) -> Any:
 
 def _feed(model: FallbackModel, rows: Rows, cache: Any, prefix: Tensor) -> Any:
     if cache is not None:
-        return model.module(rows.tokens[:, None], past_key_values=cache, use_cache=True)
+        return model.module(rows.tokens[:, None], **{model.cache_name: cache}, use_cache=True)
     drawn = rows.ids[rows.origin, : rows.length]
     return model.module(torch.cat((prefix, drawn), dim=1), use_cache=False)
