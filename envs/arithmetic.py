@@ -20,12 +20,12 @@ import random
 import re
 import string
 from dataclasses import dataclass
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from vineenv.env import ReasoningEnv, RewardFunction
 from vineenv.errors import UsageError
-from vineenv.segment import Segmenter
 from vineenv.types import Problem, State
 
 LINE = re.compile(r"([a-z])\+([0-9]+)=([0-9]+)")
@@ -62,7 +62,11 @@ class Arithmetic(ReasoningEnv):
         heldout_size: problems of the validation and of the test split.
         slip_total: see `Slips`; of demonstrations only.
         slip_repeat: see `Slips`; of demonstrations only.
+        demo_min_steps: half of the demonstrations have from this many numbers on; short ones
+            are learned first.
         data_seed: another seed gives another set of problems.
+        max_new_tokens: see `ReasoningEnv`, as are the further keywords.
+        context: see `ReasoningEnv`.
     """
 
     def __init__(
@@ -79,22 +83,13 @@ class Arithmetic(ReasoningEnv):
         heldout_size: int = 5_000,
         slip_total: float = 0.0,
         slip_repeat: float = 0.0,
+        demo_min_steps: int = 2,
         data_seed: int = 0,
-        split: str = "train",
         max_new_tokens: int = 96,
         context: int = 256,
-        segmenter: Segmenter | None = None,
-        render_mode: str | None = None,
+        **base: Any,
     ) -> None:
-        super().__init__(
-            tokenizer,
-            reward,
-            split=split,
-            max_new_tokens=max_new_tokens,
-            context=context,
-            segmenter=segmenter,
-            render_mode=render_mode,
-        )
+        super().__init__(tokenizer, reward, max_new_tokens=max_new_tokens, context=context, **base)
         if not 1 <= min_steps <= max_steps <= 26:
             raise UsageError(f"env needs 1 <= min_steps <= max_steps <= 26, got {min_steps=} {max_steps=}.")
         if max_start < 10 or max_addend < 1:
@@ -110,7 +105,7 @@ class Arithmetic(ReasoningEnv):
         self.min_steps, self.max_steps = min_steps, max_steps
         self.max_start, self.max_addend, self.max_total = max_start, max_addend, max_total
         self.train_size, self.heldout_size, self.data_seed = train_size, heldout_size, data_seed
-        self.slips = Slips(slip_total, slip_repeat)
+        self.slips, self.demo_min_steps = Slips(slip_total, slip_repeat), min(demo_min_steps, min_steps)
 
     def size(self, split: str) -> int:
         """How many problems the split has."""
@@ -119,20 +114,17 @@ class Arithmetic(ReasoningEnv):
     def problem(self, split: str, index: int) -> Problem:
         """Draw problem `index` of a split; what it hashes to keeps the splits disjoint."""
         rng = random.Random(f"{self.data_seed}/{split}/{index}")
-        while True:
-            start, addends = self._draw(rng)
-            if split_of(start, addends) == split:
-                break
-        prompt = f"{start}" + "".join(f" {name.upper()}+{n}" for name, n in addends.items()) + "=?\n"
+        start, addends = self._draw(rng, split, self.min_steps)
         solution = demonstrate(start, addends, rng, Slips(), self.max_total)
-        answer = str(start + sum(addends.values()))
-        return Problem(f"{split}/{index}", prompt, answer, solution, {"start": start, "addends": addends})
+        return _pose(f"{split}/{index}", start, addends, solution)
 
-    def demonstration(self, problem: Problem, seed: int) -> str:
-        """Return a worked solution in a random order, with slips at the configured rates."""
-        start, addends = problem.meta["start"], problem.meta["addends"]
-        rng = random.Random(f"{self.data_seed}/{problem.id}/{seed}")
-        return demonstrate(start, addends, rng, self.slips, self.max_total)
+    def demonstration(self, index: int) -> tuple[Problem, str]:
+        """Return a training problem, half of the time a shorter one, solved with slips."""
+        rng = random.Random(f"{self.data_seed}/demonstration/{index}")
+        fewest = self.demo_min_steps if rng.random() < 0.5 else self.min_steps
+        start, addends = self._draw(rng, "train", fewest)
+        response = demonstrate(start, addends, rng, self.slips, self.max_total)
+        return _pose(f"train/demo-{index}", start, addends, response), response
 
     def oracle(self, state: State) -> tuple[bool, int]:
         """Whether every line so far is right, and how many lines are left, the last one included.
@@ -153,15 +145,24 @@ class Arithmetic(ReasoningEnv):
                 return False, len(unused) + 1
         return True, len(unused) + 1
 
-    def _draw(self, rng: random.Random) -> tuple[int, dict[str, int]]:
-        count = rng.randint(self.min_steps, self.max_steps)
-        start = rng.randint(10, min(self.max_start, self.max_total - count))
-        names = rng.sample(string.ascii_lowercase[: max(18, count)], count)
-        addends = [rng.randint(1, self.max_addend) for _ in names]
-        while start + sum(addends) > self.max_total:
-            place = rng.randrange(count)
-            addends[place] = rng.randint(1, addends[place])
-        return start, dict(zip(names, addends, strict=True))
+    def _draw(self, rng: random.Random, split: str, fewest: int) -> tuple[int, dict[str, int]]:
+        while True:
+            count = rng.randint(fewest, self.max_steps)
+            start = rng.randint(10, min(self.max_start, self.max_total - count))
+            names = rng.sample(string.ascii_lowercase[: max(18, count)], count)
+            addends = [rng.randint(1, self.max_addend) for _ in names]
+            while start + sum(addends) > self.max_total:
+                place = rng.randrange(count)
+                addends[place] = rng.randint(1, addends[place])
+            drawn = dict(zip(names, addends, strict=True))
+            if split_of(start, drawn) == split:
+                return start, drawn
+
+
+def _pose(name: str, start: int, addends: dict[str, int], solution: str) -> Problem:
+    prompt = f"{start}" + "".join(f" {letter.upper()}+{n}" for letter, n in addends.items()) + "=?\n"
+    answer = str(start + sum(addends.values()))
+    return Problem(name, prompt, answer, solution, {"start": start, "addends": addends})
 
 
 def split_of(start: int, addends: dict[str, int]) -> str:

@@ -15,7 +15,7 @@ from vineenv.errors import UsageError, unknown
 from vineenv.segment import Newline, Segmenter
 from vineenv.types import Problem, Reward, State
 
-RewardFunction = Callable[[str, Problem], "Reward | float"]
+RewardFunction = Callable[[str, Problem], Reward | float]
 Transition = tuple[State, float, bool, bool, dict[str, Any]]
 SPLITS = ("train", "validation", "test")
 NO_TOKEN = -1
@@ -89,6 +89,17 @@ class ReasoningEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     def problem(self, split: str, index: int) -> Problem:
         """Return problem `index` of a split; the same one every time."""
         raise NotImplementedError
+
+    def demonstration(self, index: int) -> tuple[Problem, str]:
+        """Return a training problem and a response to imitate; `index` runs without end.
+
+        Raises:
+            UsageError: the problem has no worked solution.
+        """
+        problem = self.problem("train", index % self.size("train"))
+        if problem.solution is None:
+            raise UsageError(f"Problem {problem.id!r} has no worked solution to train on.")
+        return problem, problem.solution
 
     def respond(self, state: State) -> Sequence[int]:
         """Tokens that the environment appends after an action; none by default."""

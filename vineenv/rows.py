@@ -27,7 +27,11 @@ from torch import Tensor
 
 from vineenv.types import Trajectory
 
-TOKEN_KEYS = ("input_ids", "action", "mask", "sample_log_prob", "step_id")
+# Keys of shape [B, T]: what later stages add is named here, so that `trim` can tell T from S.
+TOKEN_KEYS = frozenset(
+    "input_ids action mask sample_log_prob step_id advantage raw_advantage value_target state_value "
+    "ref_log_prob weight".split()
+)
 
 
 def build_rows(
@@ -83,11 +87,6 @@ def trim(batch: TensorDict) -> TensorDict:
     longest = int(batch["length"].max())
     trimmed = batch.copy()
     for key, value in batch.items():
-        if value.ndim == 2 and value.shape[1] > longest and key in PADDED_KEYS:
+        if key in TOKEN_KEYS:
             trimmed[key] = value[:, :longest]
     return trimmed
-
-
-PADDED_KEYS = frozenset(
-    {*TOKEN_KEYS, "advantage", "value_target", "state_value", "ref_log_prob"}
-)

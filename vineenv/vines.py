@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from vineenv.errors import UsageError, unknown
 from vineenv.rollout import Sampling, rollout
 from vineenv.types import State, Trajectory
 
-Budget = Literal["remaining", "full"]
+BUDGETS = ("remaining", "full")
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Vines:
     K: int
     every: int = 1
     max_states: int = 0
-    budget: Budget = "remaining"
+    budget: str = "remaining"
 
     def __post_init__(self) -> None:
         if self.K < 1:
@@ -42,8 +41,8 @@ class Vines:
             raise UsageError(f"algo.every={self.every} must be at least 1.")
         if self.max_states < 0:
             raise UsageError(f"algo.max_states={self.max_states} must be at least 0 (0: no limit).")
-        if self.budget not in ("remaining", "full"):
-            raise unknown("algo.budget", self.budget, ("remaining", "full"))
+        if self.budget not in BUDGETS:
+            raise unknown("algo.budget", self.budget, BUDGETS)
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def choose_starts(step_starts: Sequence[int], vines: Vines) -> tuple[int, ...]:
     return tuple(step_starts[::stride])
 
 
-def prefix_state(env: ReasoningEnv, trajectory: Trajectory, start: int, budget: Budget = "remaining") -> State:
+def prefix_state(env: ReasoningEnv, trajectory: Trajectory, start: int, budget: str = "remaining") -> State:
     """Return the state of a trajectory before response token `start`."""
     last = trajectory.state
     end = last.prompt_length + start

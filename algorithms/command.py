@@ -1,0 +1,53 @@
+"""What every command does around its work: help, readable errors, exit codes."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+
+from omegaconf import OmegaConf
+
+from algorithms.config import compose, group_names, search_path
+from vineenv.errors import UsageError
+
+USAGE, INTERRUPTED = 2, 130
+
+
+def main_command(run: Callable[[list[str]], int], root: str, schema: type, purpose: str) -> int:
+    """Run a command on `sys.argv`; return its exit code.
+
+    0 is success, 2 bad input (told in one message), 130 an interrupt.
+    """
+    arguments = sys.argv[1:]
+    if any(a in ("-h", "--help", "help") for a in arguments):
+        print(help_text(root, schema, purpose, [a for a in arguments if "=" in a]))
+        return 0
+    try:
+        return run(arguments)
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def help_text(root: str, schema: type, purpose: str, arguments: list[str]) -> str:
+    """Describe a command: purpose, groups with their choices, every key with its value."""
+    config = compose(root, schema, arguments)
+    shipped = OmegaConf.load(next(p / f"{root}.yaml" for p in search_path() if (p / f"{root}.yaml").is_file()))
+    groups = [f"  {group}={'|'.join(group_names(group))}" for group in shipped.defaults]
+    return "\n".join(
+        [
+            purpose.strip(),
+            "",
+            inspect.cleandoc(schema.__doc__ or ""),
+            "",
+            "Groups (a file each under configs/; your own ./configs is searched first):",
+            *groups,
+            "",
+            "Keys, as they would be used with these arguments; change one with dotted.key=value:",
+            OmegaConf.to_yaml(config).rstrip(),
+        ]
+    )

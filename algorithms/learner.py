@@ -1,0 +1,178 @@
+"""One iteration's learning: from a batch of episodes to new weights."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor, nn
+from torchrl.data import ListStorage, ReplayBuffer, SamplerWithoutReplacement
+from transformers import PreTrainedModel
+
+from algorithms.algorithm import Algorithm
+from algorithms.losses import CriticLoss, PolicyLoss, token_weights
+from algorithms.models import ActionLogProbs, Critic
+from vineenv.ledger import Ledger
+from vineenv.rows import trim
+
+LEARNED_KEYS = ("input_ids", "action", "mask", "sample_log_prob", "advantage", "value_target", "length")
+OPTIONAL_KEYS = ("ref_log_prob", "state_value")
+
+
+class Learner:
+    """Holds what is trained and trains it.
+
+    Args:
+        policy: trained in place.
+        algorithm: its settings and credit assignment.
+        total_updates: horizon of the learning rate's decay.
+        ledger: where tokens and seconds are booked.
+    """
+
+    def __init__(
+        self, policy: PreTrainedModel, algorithm: Algorithm, total_updates: int, seed: int, ledger: Ledger
+    ) -> None:
+        self.policy, self.algorithm, self.ledger = policy, algorithm, ledger
+        self.estimator = algorithm.estimator()
+        self.actor = ActionLogProbs(policy, algorithm.temperature)
+        self.policy_loss = PolicyLoss(self.actor, algorithm)
+        self.reference = ActionLogProbs(_frozen(policy), algorithm.temperature) if algorithm.kl_coef else None
+        self.critic_loss = _build_critic(policy, algorithm, seed)
+        groups = [{"params": list(self.policy_loss.parameters()), "lr": algorithm.lr}]
+        if self.critic_loss is not None:
+            groups.append({"params": list(self.critic_loss.parameters()), "lr": self.critic_loss.settings.lr})
+        self.optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda update: _rate(update, algorithm, total_updates)
+        )
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def updates_per_iteration(self) -> int:
+        """Optimiser steps of one iteration."""
+        return updates_per_iteration(self.algorithm)
+
+    def learn(self, batch: TensorDict, progress: Callable[[], None] = lambda: None) -> dict[str, float]:
+        """Estimate advantages and take the iteration's optimiser steps; return its metrics."""
+        with self.ledger.timed("scoring"):
+            self._score(batch)
+            self.estimator(batch)
+        metrics = describe_credit(batch)
+        with self.ledger.timed("training"):
+            metrics.update(self._optimise(batch, progress))
+        tokens = int((batch["length"] + 1).sum()) * self.algorithm.epochs
+        self.ledger.add_tokens("training", tokens * (2 if self.critic_loss else 1))
+        return metrics
+
+    @torch.no_grad()
+    def _score(self, batch: TensorDict) -> None:
+        if self.reference is not None:
+            batch["ref_log_prob"] = torch.zeros_like(batch["sample_log_prob"])
+        if self.critic_loss is not None:
+            batch["state_value"] = torch.zeros_like(batch["sample_log_prob"])
+        for rows, part in self._microbatches(batch):
+            width = part["mask"].shape[1]
+            if self.reference is not None:
+                scored = torch.zeros(part["mask"].shape)
+                scored[part["mask"]] = self.reference(part["input_ids"], part["action"], part["mask"])[0]
+                batch["ref_log_prob"][rows, :width] = scored
+            if self.critic_loss is not None:
+                batch["state_value"][rows, :width] = self.critic_loss.critic(part["input_ids"])
+
+    def _optimise(self, batch: TensorDict, progress: Callable[[], None]) -> dict[str, float]:
+        keys = [*LEARNED_KEYS, *(key for key in OPTIONAL_KEYS if key in batch)]
+        size = min(self.algorithm.minibatch, len(batch))
+        buffer = ReplayBuffer(
+            storage=ListStorage(len(batch)),
+            sampler=SamplerWithoutReplacement(drop_last=False),
+            batch_size=size,
+            collate_fn=lambda rows: trim(torch.stack(list(rows))),
+            generator=self.generator,
+        )
+        buffer.extend(list(batch.select(*keys).unbind(0)))
+        sums: defaultdict[str, float] = defaultdict(float)
+        updates = 0
+        for _ in range(self.algorithm.epochs):
+            for minibatch in buffer:
+                step = self._step(minibatch)
+                if updates == 0:
+                    sums["first_ratio_error"] = step["ratio_error"]
+                for key, value in step.items():
+                    sums[key] += value
+                updates += 1
+                progress()
+        first = sums.pop("first_ratio_error")
+        sums.pop("ratio_error")
+        return {**{key: value / updates for key, value in sums.items()}, "first_ratio_error": first}
+
+    def _step(self, minibatch: TensorDict) -> dict[str, float]:
+        """One optimiser step; returns weighted sums over the minibatch."""
+        minibatch["weight"] = token_weights(minibatch["mask"], self.algorithm.reduction)
+        sums: defaultdict[str, float] = defaultdict(float)
+        for _, part in self._microbatches(minibatch):
+            out = self.policy_loss(part)
+            if self.critic_loss is not None:
+                out.update(self.critic_loss(part))
+            total = sum(value for key, value in out.items() if str(key).startswith("loss_"))
+            assert isinstance(total, Tensor)
+            total.backward()
+            worst = max(sums["ratio_error"], float(out.pop("ratio_error")))
+            for key, value in out.items():
+                sums[str(key)] += float(value)
+            sums["ratio_error"] = worst
+        norm = nn.utils.clip_grad_norm_(self.policy_loss.parameters(), self.algorithm.max_grad_norm)
+        if self.critic_loss is not None:
+            nn.utils.clip_grad_norm_(self.critic_loss.parameters(), self.algorithm.max_grad_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.schedule.step()
+        return {**sums, "grad_norm": float(norm)}
+
+    def _microbatches(self, batch: TensorDict) -> Iterator[tuple[Tensor, TensorDict]]:
+        """Rows of similar length together, so that little is padding."""
+        order = torch.argsort(batch["length"])
+        for rows in order.split(self.algorithm.microbatch):
+            yield rows, trim(batch[rows])
+
+
+def updates_per_iteration(algorithm: Algorithm) -> int:
+    """Optimiser steps of one iteration."""
+    rows = algorithm.prompts * algorithm.group_size
+    return algorithm.epochs * -(-rows // min(algorithm.minibatch, rows))
+
+
+def describe_credit(batch: TensorDict) -> dict[str, float]:
+    """What the advantages of an iteration look like, before scaling."""
+    mask, raw = batch["mask"], batch["raw_advantage"]
+    kept = raw[mask]
+    out = {
+        "reward": float(batch["reward"].mean()),
+        "truncated": float(batch["truncated"].float().mean()),
+        "response_tokens": float(mask.sum(1).float().mean()),
+        "advantage_rms": float(kept.square().mean().sqrt()),
+        "advantage_nonzero": float((kept != 0).float().mean()),
+    }
+    if "state_value" in batch:
+        target, value = batch["value_target"][mask], batch["state_value"][mask]
+        spread = float(target.var()) if len(target) > 1 else 0.0
+        out["explained_variance"] = 1 - float((target - value).var()) / spread if spread else 0.0
+    return out
+
+
+def _build_critic(policy: PreTrainedModel, algorithm: Algorithm, seed: int) -> CriticLoss | None:
+    if algorithm.critic is None:
+        return None
+    torch.manual_seed(seed)
+    body = copy.deepcopy(policy.base_model)
+    return CriticLoss(Critic(body, policy.config.get_text_config().hidden_size), algorithm.critic)
+
+
+def _frozen(policy: PreTrainedModel) -> PreTrainedModel:
+    return copy.deepcopy(policy).eval().requires_grad_(False)
+
+
+def _rate(update: int, algorithm: Algorithm, total: int) -> float:
+    warm = min(1.0, (update + 1) / algorithm.warmup) if algorithm.warmup else 1.0
+    return warm * (max(0.0, 1 - update / max(total, 1)) if algorithm.lr_decay else 1.0)

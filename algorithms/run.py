@@ -1,0 +1,86 @@
+"""Train a policy: `python -m algorithms.run algo=vineppo env=math`.
+
+Exit codes: 0 finished, 2 bad input, 130 interrupted (the run folder is complete up to there).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from algorithms.command import INTERRUPTED, main_command
+from algorithms.config import RunConfig, compose
+from algorithms.console import Reporter, console, print_summary
+from algorithms.loop import Loop
+from algorithms.parts import Parts, build_parts
+from algorithms.recorder import Recorder, check_folder, default_folder
+
+
+def run(arguments: list[str]) -> int:
+    """Compose the configuration, build the parts, run the loop."""
+    config = compose("config", RunConfig, arguments)
+    settings: RunConfig = run_settings(config)
+    folder = Path(settings.run_dir) if settings.run_dir else _new_folder(config)
+    check_folder(folder)
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    torch.manual_seed(settings.seed)
+    parts = build_parts(config)
+    if settings.dry_run:
+        return dry_run(config, parts)
+    return train(config, settings, parts, folder)
+
+
+def run_settings(config: DictConfig) -> RunConfig:
+    """The root's own keys as a `RunConfig`."""
+    names = RunConfig.__dataclass_fields__
+    own = OmegaConf.merge(OmegaConf.structured(RunConfig), {k: config[k] for k in names})
+    settings = OmegaConf.to_object(own)
+    assert isinstance(settings, RunConfig)
+    return settings
+
+
+def train(config: DictConfig, settings: RunConfig, parts: Parts, folder: Path) -> int:
+    """Run the loop; whatever ends it, the folder holds the policy and the curve so far."""
+    recorder = Recorder(folder, config)
+    console.print(f"run folder  {folder}")
+    code = 0
+    with Reporter(settings.iterations) as reporter:
+        loop = Loop(parts, settings, recorder, reporter)
+        try:
+            loop.run()
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+            console.print(f"interrupted after {loop.done} iterations; saving")
+    policy = recorder.policy(parts.policy, parts.tokenizer)
+    if recorder.lines:
+        recorder.curve()
+        recorder.summary({"iterations": loop.done, "first": recorder.lines[0], "last": recorder.lines[-1]})
+        print_summary(recorder.lines, folder, policy)
+    recorder.close()
+    return code
+
+
+def dry_run(config: DictConfig, parts: Parts) -> int:
+    """Build everything and run one tiny iteration, writing nothing."""
+    settings = run_settings(config)
+    parts.algorithm.prompts = min(parts.algorithm.prompts, 2)
+    settings.iterations = 1
+    settings.eval.problems = settings.eval.final_problems = 8
+    with Reporter(1) as reporter:
+        Loop(parts, settings, None, reporter).run()
+    console.print(OmegaConf.to_yaml(config).rstrip())
+    console.print("dry run passed; nothing was written")
+    return 0
+
+
+def _new_folder(config: DictConfig) -> Path:
+    names = [str(config[group].target).rpartition(".")[2].lower() for group in ("algo", "env")]
+    return default_folder(names[0], names[1], config.seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main_command(run, "config", RunConfig, __doc__ or ""))
