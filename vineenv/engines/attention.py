@@ -57,14 +57,21 @@ class OwnAttention:
     def __init__(self) -> None:
         self._scratch = torch.empty(0)
 
-    def __call__(self, q: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return output [R, H, D] and log-sum-exp [R, H] of scaled q [R, H, D]."""
+    def __call__(
+        self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return output [R, H, D] and log-sum-exp [R, H] of scaled q [R, H, D].
+
+        mask: [first, R] added to the scores of the first positions, or None.
+        """
         streams = q.device.type == "cpu" and q.dtype == torch.float32
         if streams and q.shape[1] <= 2 * keys.shape[2]:
-            return self._streamed(q, keys, values)
-        return _by_matmul(q, keys, values)
+            return self._streamed(q, keys, values, mask)
+        return _by_matmul(q, keys, values, mask)
 
-    def _streamed(self, q: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def _streamed(
+        self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         time, rows, kv_heads, dim = keys.shape
         heads = q.shape[1]
         chunk = min(rows, max(16, _CHUNK_NUMBERS // (time * heads * dim)))
@@ -77,6 +84,8 @@ class OwnAttention:
             product = self._scratch[: time * count * heads * dim].view(time, count, kv_heads, -1, dim)
             torch.mul(keys[:, part].unsqueeze(3), q[part].reshape(count, kv_heads, -1, dim), out=product)
             scores = product.sum(dim=-1)
+            if mask is not None:
+                scores[: mask.shape[0]] += mask[:, part, None, None]
             probs = torch.softmax(scores, dim=0)
             lse[part] = _log_sum_exp(scores, probs, 0).view(count, heads)
             torch.mul(values[:, part].unsqueeze(3), probs.unsqueeze(-1), out=product)
@@ -84,12 +93,14 @@ class OwnAttention:
         return out, lse
 
 
-def _by_matmul(q: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+def _by_matmul(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     time, rows, kv_heads, dim = keys.shape
     heads = q.shape[1]
     stride = keys.stride()
     shape, strides = (rows * kv_heads, time, dim), (dim, stride[0], 1)
     scores = torch.bmm(q.reshape(rows * kv_heads, -1, dim), keys.as_strided(shape, strides).transpose(1, 2))
+    if mask is not None:
+        scores.view(rows, heads, time)[..., : mask.shape[0]] += mask.t()[:, None]
     probs = torch.softmax(scores, dim=-1)
     out = torch.bmm(probs, values.as_strided(shape, strides))
     return out.view(rows, heads, dim), _log_sum_exp(scores, probs, -1).view(rows, heads)

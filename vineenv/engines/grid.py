@@ -11,8 +11,8 @@ from torch import Tensor
 from vineenv.engines.trunks import Row
 from vineenv.engines.weights import FusedModel
 
-_PADDING = 1.2
-_GRID_ROWS = 48
+# Rows times padded positions above which a grid of its own, some 10 operations a layer, is cheaper.
+_WASTE = 4000
 
 
 @dataclass
@@ -98,16 +98,15 @@ class Grid:
 
 
 def group_blocks(blocks: Sequence[Block]) -> list[list[Block]]:
-    """Split blocks into grids so that little of each is padding, but no grid is tiny."""
-    groups: list[list[Block]] = [[]]
-    used = rows = 0
+    """Split blocks into grids of similar length where the padding would cost more than a further grid."""
+    groups: list[list[Block]] = []
+    waste = rows = length = 0
     for block in sorted(blocks, key=lambda block: block.length):
-        current = groups[-1]
-        padded = (len(current) + 1) * block.length
-        if rows >= _GRID_ROWS and padded > _PADDING * (used + block.length):
+        waste += rows * (block.length - length)
+        if not groups or waste > _WASTE:
             groups.append([])
-            current, used, rows = groups[-1], 0, 0
-        current.append(block)
-        used += block.length
+            waste = rows = 0
+        groups[-1].append(block)
         rows += len(block.rows)
+        length = block.length
     return groups

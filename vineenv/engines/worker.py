@@ -126,6 +126,12 @@ class Worker:
         count = longest = budget = 0
         while self.waiting:
             block = self.waiting[0]
+            if (
+                taken
+                and (len(block.rows) == 1) != (len(taken[0].rows) == 1)
+                and count * 4 >= self.job.max_rows
+            ):
+                break
             longest, budget = max(longest, block.length), max(budget, block.budget)
             fit = min(rows - count, (tokens - longest * (len(taken) + 1)) // budget - count)
             if fit < len(block.rows):

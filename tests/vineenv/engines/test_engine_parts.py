@@ -76,11 +76,25 @@ def test_joined_attention_equals_one_softmax(kv_heads: int) -> None:
             v = torch.cat((values[row // width, kv, : lengths[row]], own_values[:, row, kv]))
             expected[row, head] = torch.softmax(k @ q[row, head], 0) @ v
     for own in (OwnAttention()._streamed, _by_matmul):
-        assert torch.allclose(join(shared, own(q, own_keys, own_values)), expected, atol=1e-5)
+        assert torch.allclose(join(shared, own(q, own_keys, own_values, None)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kv_heads", [2, 4])
+def test_masked_first_positions_do_not_count(kv_heads: int) -> None:
+    q, keys, values = torch.randn(6, 4, 8), *torch.randn(2, 7, 6, kv_heads, 8)
+    empty = torch.tensor([0, 1, 2, 3, 3, 0])
+    mask = torch.zeros(3, 6).masked_fill_(torch.arange(3)[:, None] < empty, -torch.inf)
+    for own in (OwnAttention()._streamed, _by_matmul):
+        out, lse = own(q, keys, values, mask)
+        for row in range(6):
+            part = slice(row, row + 1)
+            alone = _by_matmul(q[part], keys[empty[row] :, part], values[empty[row] :, part], None)
+            assert torch.allclose(out[part], alone[0], atol=1e-5)
+            assert torch.allclose(lse[part], alone[1], atol=1e-5)
 
 
 def test_streamed_attention_in_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vineenv.engines.attention._CHUNK_NUMBERS", 1)
     q, keys, values = torch.randn(50, 4, 8), *torch.randn(2, 6, 50, 2, 8)
-    for got, expected in zip(OwnAttention()(q, keys, values), _by_matmul(q, keys, values)):
+    for got, expected in zip(OwnAttention()(q, keys, values), _by_matmul(q, keys, values, None)):
         assert torch.allclose(got, expected, atol=1e-5)
