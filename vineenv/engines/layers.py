@@ -74,14 +74,14 @@ def logits(model: FusedModel, x: Tensor) -> Tensor:
     return linear(normalise(x, model.norm), model.head, model.head_bias)
 
 
-def causal_pass(model: FusedModel, trunks: Sequence[Sequence[int]], width: int, cache: Tensor) -> Tensor:
+def causal_pass(model: FusedModel, trunks: Sequence[Sequence[int]], cache: Tensor, wanted: Tensor) -> Tensor:
     """Run trunks through the model once and keep the keys and values of every prefix.
 
-    trunks: N token sequences of at most `width`; cache: [layers, 2, N, KV, width, D], filled here
-    (positions past a trunk's end hold padding). Returns hidden rows [N, width, d] before the
-    last norm.
+    trunks: N token sequences; cache: [layers, 2, N, KV, width, D] with width the longest, filled here
+    (positions past a trunk's end hold padding); wanted: [W] positions n width + t. Returns hidden rows
+    [W, d] before the last norm; past the last attention only these are computed.
     """
-    count = len(trunks)
+    count, width = cache.shape[2], cache.shape[4]
     ids = torch.zeros(count, width, dtype=torch.int64)
     for row, trunk in enumerate(trunks):
         ids[row, : len(trunk)] = torch.tensor(trunk)
@@ -98,5 +98,8 @@ def causal_pass(model: FusedModel, trunks: Sequence[Sequence[int]], width: int, 
         attended = F.scaled_dot_product_attention(
             q, k, v, is_causal=True, scale=1.0, enable_gqa=model.heads != model.kv_heads
         )
-        mix(model, layer, x, attended.transpose(1, 2).reshape(count * width, -1))
-    return x.view(count, width, -1)
+        attended = attended.transpose(1, 2).reshape(count * width, -1)
+        if number == len(model.layers) - 1:
+            x, attended = x[wanted], attended[wanted]
+        mix(model, layer, x, attended)
+    return x

@@ -15,14 +15,14 @@ from vineenv.engines.attention import OwnAttention
 from vineenv.engines.cohort import Cohort
 from vineenv.engines.grid import Block
 from vineenv.engines.rows import Decode, Finished
-from vineenv.engines.trunks import Trunk
+from vineenv.engines.trunks import Row, Trunk
 from vineenv.engines.weights import FusedModel
 from vineenv.types import Request
 
 Report = Callable[[list[Finished]], None]
 
 BLOCK_ROWS = 36
-_PASS_TOKENS = 8192
+_PASS_TOKENS = 2048
 _PASS_PADDING = 1.25
 
 
@@ -89,20 +89,23 @@ class Worker:
         self.waiting.extend(sorted(blocks, key=lambda block: (-block.budget, block.length)))
 
     def _blocks(self, trunks: Sequence[Trunk]) -> list[Block]:
+        """Pass over trunks of similar length and cut their rows into blocks."""
         model, width = self.model, len(trunks[-1].ids)
         shape = (len(model.layers), 2, len(trunks), model.kv_heads, width, model.head_dim)
         cache = torch.empty(shape, dtype=model.dtype, device=model.device)
-        hidden = layers.causal_pass(model, [trunk.ids for trunk in trunks], width, cache)
-        blocks = []
+        cuts: list[tuple[int, list[int], list[Row]]] = []
         for at, trunk in enumerate(trunks):
             states = sorted(trunk.states, key=lambda state: state.length)
             rows = [(state.length, row) for state in states for row in state.rows]
             size = -(-len(rows) // -(-len(rows) // BLOCK_ROWS))
             for first in range(0, len(rows), size):
                 starts, part = (list(column) for column in zip(*rows[first : first + size]))
-                last = torch.tensor(starts, device=model.device) - 1
-                blocks.append(Block(part, starts, cache, at, hidden[at, last]))
-        return blocks
+                cuts.append((at, starts, part))
+        last = [at * width + start - 1 for at, starts, _ in cuts for start in starts]
+        wanted, place = torch.tensor(last, device=model.device).unique(return_inverse=True)
+        hidden = layers.causal_pass(model, [trunk.ids for trunk in trunks], cache, wanted)[place]
+        parts = hidden.split([len(starts) for _, starts, _ in cuts])
+        return [Block(part, starts, cache, at, rows) for (at, starts, part), rows in zip(cuts, parts)]
 
     def _admit(self) -> None:
         """Start waiting blocks together once a third of the rows is free, as far as memory goes."""
