@@ -93,7 +93,7 @@ class Cohort:
             q = q[self.row_of_slot]
         parts = [
             prefix_attention(rows, grid.prefix[number, 0], grid.prefix[number, 1], grid.mask)
-            for grid, rows in zip(self.grids, q.split(self.grid_slots))
+            for grid, rows in zip(self.grids, q.split_with_sizes(self.grid_slots))
             if rows.shape[0]
         ]
         out, lse = parts[0] if len(parts) == 1 else (torch.cat(part) for part in zip(*parts))

@@ -42,13 +42,13 @@ def rotate(heads: Tensor, rope: Tensor) -> Tensor:
 def project(model: FusedModel, layer: Layer, x: Tensor, rope: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries [R, H, D] and keys and values [R, KV, D] of rows `x` [R, d]."""
     qkv = linear(normalise(x, layer.norm1), layer.qkv, layer.qkv_bias).view(x.shape[0], -1, model.head_dim)
-    q, k, v = qkv.split([model.heads, model.kv_heads, model.kv_heads], dim=1)
+    q, k, v = qkv.split_with_sizes([model.heads, model.kv_heads, model.kv_heads], dim=1)
     if layer.q_norm is not None and layer.k_norm is not None:
         q, k = normalise(q, layer.q_norm), normalise(k, layer.k_norm)
         if rope is not None:
             q, k = rotate(q, rope), rotate(k, rope)
     elif rope is not None:
-        q, k = rotate(qkv[:, : -model.kv_heads], rope).split([model.heads, model.kv_heads], dim=1)
+        q, k = rotate(qkv[:, : -model.kv_heads], rope).split_with_sizes([model.heads, model.kv_heads], dim=1)
     return q, k, v
 
 

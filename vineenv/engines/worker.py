@@ -148,25 +148,29 @@ class Worker:
     def _step(self) -> None:
         """Feed every live row its last token and draw the next."""
         model, cohorts = self.model, self.cohorts
-        tokens = torch.cat([cohort.rows.tokens for cohort in cohorts])
-        positions = torch.cat([cohort.positions() for cohort in cohorts])
+        tokens = _joined([cohort.rows.tokens for cohort in cohorts])
+        positions = _joined([cohort.positions() for cohort in cohorts])
         x = layers.embed(model, tokens, positions)
         rope = None if model.rope is None else model.rope[positions]
         sizes = [cohort.rows.count for cohort in cohorts]
         for number, layer in enumerate(model.layers):
-            parts = [part.split(sizes) for part in layers.project(model, layer, x, rope)]
+            parts = [part.split_with_sizes(sizes) for part in layers.project(model, layer, x, rope)]
             attended = [cohort.attend(number, *qkv) for cohort, *qkv in zip(cohorts, *parts)]
-            layers.mix(model, layer, x, torch.cat(attended).flatten(1))
+            layers.mix(model, layer, x, _joined(attended).flatten(1))
         self._draw(x, cohorts)
 
     def _draw(self, hidden: Tensor, cohorts: Sequence[Cohort]) -> None:
         logits = layers.logits(self.model, hidden)
         finished: list[Finished] = []
-        for cohort, rows in zip(cohorts, logits.split([cohort.rows.count for cohort in cohorts])):
+        for cohort, rows in zip(cohorts, logits.split_with_sizes([cohort.rows.count for cohort in cohorts])):
             finished += cohort.draw(rows)
         self.cohorts = [cohort for cohort in self.cohorts if cohort.rows.count]
         if finished:
             self.job.report(finished)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _padded(batch: Sequence[Trunk]) -> int:
