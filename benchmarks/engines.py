@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import threading
@@ -89,14 +90,20 @@ def native_run(engine: NativeEngine, workload: Workload) -> Callable[[], int]:
     return lambda: new_tokens(engine.generate(workload.requests))
 
 
-def external_runs(options: argparse.Namespace, workload: Workload) -> dict[str, dict[str, Any]]:
-    """Measure vLLM and SGLang, where an environment that has them is named."""
+def external_runs(
+    options: argparse.Namespace, workload: Workload, native: Callable[[], int]
+) -> dict[str, dict[str, Any]]:
+    """Measure vLLM and SGLang, where an environment that has them is named, and the native engine beside each.
+
+    They start too slowly to take turns, so the native engine runs again right after them.
+    """
     pythons = {"vllm": options.vllm_python, "sglang": options.sglang_python}
-    return {
-        name: peers.external(name, python, options.model, workload, options.repeats)
-        for name, python in pythons.items()
-        if python
-    }
+    found: dict[str, dict[str, Any]] = {}
+    for name, python in pythons.items():
+        if python:
+            found[name] = peers.external(name, python, options.model, workload, options.repeats)
+            found[f"native after {name}"] = take_turns({"": native}, options.repeats)[""]
+    return found
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
@@ -117,7 +124,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
         options.repeats,
     )
     found["hf left-padded"] = take_turns({"": lambda: peers.hf_padded(hf, vines)}, 1)[""]
-    found |= external_runs(options, vines)
+    found |= external_runs(options, vines, native_run(engine, vines))
     found["matmul bound"] = {
         "rates": [peers.matmul_bound(hf) for _ in range(options.repeats)],
         "peak_mib": 0.0,
@@ -148,12 +155,12 @@ def summarise(data: dict[str, Any]) -> dict[str, float | None]:
     spent = data["prefill"]["vines K=9"]
     summary = {
         "vine_vs_hf": ratio(vines, "native", "hf grouped by length"),
-        "vine_vs_vllm": ratio(vines, "native", "vllm"),
+        "vine_vs_vllm": ratio(vines, "native after vllm", "vllm"),
         "decode_vs_bound": ratio(vines, "native", "matmul bound"),
         "prefill_ratio": spent["computed"] / spent["unshared"],
         "plain_vs_hf": ratio(sampling, "native", "hf left-padded"),
         "k81_vs_k9": ratio(vines, "native K=81", "native"),
-        "vine_vs_sglang": ratio(vines, "native", "sglang"),
+        "vine_vs_sglang": ratio(vines, "native after sglang", "sglang"),
         "real_vines_vs_hf": ratio(real, "native", "hf grouped by length"),
         "plain_vs_hf_grouped": ratio(sampling, "native", "hf grouped by length"),
         "vine_tokens_per_s": statistics.median(vines["native"]["rates"]),
@@ -195,6 +202,7 @@ def main() -> None:
     parser.add_argument("--sglang-python", help="Python of an environment with SGLang")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
+    before = os.getloadavg()
     data = compare(options)
     data["summary"] = summarise(data)
     data["machine"] = {
@@ -202,6 +210,7 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "repeats": options.repeats,
+        "load_average_before_and_after": [before, os.getloadavg()],
     }
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "engines.json").write_text(json.dumps(data, indent=1) + "\n")

@@ -17,11 +17,11 @@ _CHUNK_NUMBERS = 1 << 20
 
 
 def _log_sum_exp(scores: Tensor, probs: Tensor, dim: int) -> Tensor:
-    """Return the log-sum-exp behind a softmax from the largest score and its probability.
+    """Return the float32 log-sum-exp behind a softmax from the largest score and its probability.
 
     The softmax kernel does not return it, and torch.logsumexp costs more than two maxima.
     """
-    return scores.amax(dim=dim) - probs.amax(dim=dim).log()
+    return scores.amax(dim=dim).float() - probs.amax(dim=dim).float().log()
 
 
 def prefix_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -108,5 +108,5 @@ def _by_matmul(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> 
 
 def join(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> Tensor:
     """Join two attentions (output, log-sum-exp) of the same queries over disjoint keys."""
-    weight = torch.sigmoid((first[1] - second[1]).float()).unsqueeze(-1).to(first[0].dtype)
+    weight = torch.sigmoid(first[1] - second[1]).unsqueeze(-1).to(first[0].dtype)
     return torch.lerp(second[0], first[0], weight)

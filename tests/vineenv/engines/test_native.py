@@ -196,7 +196,7 @@ def test_the_model_and_the_threads_are_left_alone(llama: nn.Module) -> None:
 def test_bfloat16_stays_near_float32(llama: nn.Module) -> None:
     requests = random_requests(30, n=2, max_new_tokens=8)
     out = NativeEngine(llama, dtype="bfloat16").generate(requests)
-    assert _largest_gap(llama, requests, out) < 0.5
+    assert 1e-4 < _largest_gap(llama, requests, out) < 0.5
     assert NativeEngine(llama, dtype="bfloat16").generate(requests) == out
 
 
