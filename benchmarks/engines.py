@@ -93,7 +93,7 @@ def native_run(engine: NativeEngine, workload: Workload) -> Callable[[], int]:
 def external_runs(
     options: argparse.Namespace, workload: Workload, native: Callable[[], int]
 ) -> dict[str, dict[str, Any]]:
-    """Measure vLLM and SGLang, where an environment that has them is named, and the native engine beside each.
+    """Measure vLLM and SGLang, where an environment that has them is named, and the native engine after each.
 
     They start too slowly to take turns, so the native engine runs again right after them.
     """
