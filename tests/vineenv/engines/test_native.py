@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import threading
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -183,14 +185,27 @@ def test_rows_end_with_the_token_that_completes_a_stop_string(llama: nn.Module) 
         assert "77" not in text[:-1] and "12" not in text[:-1]
 
 
-def test_the_model_and_the_threads_are_left_alone(llama: nn.Module) -> None:
+@pytest.fixture
+def threads() -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield 2
+    torch.set_num_threads(before)
+
+
+def test_the_model_and_the_threads_are_left_alone(llama: nn.Module, threads: int) -> None:
     model = copy.deepcopy(llama)
-    threads = torch.get_num_threads()
     NativeEngine(model).generate(random_requests(10, max_new_tokens=3))
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, llama.state_dict()[name])
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert torch.get_num_threads() == threads
+    # A new thread starts from torch's process-wide count, which the workers' own setting overwrites.
+    seen: list[int] = []
+    thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    assert seen == [threads]
 
 
 def test_bfloat16_stays_near_float32(llama: nn.Module) -> None:
@@ -254,7 +269,7 @@ def test_nan_weights_are_reported_for_the_request(llama: nn.Module) -> None:
     with torch.no_grad():
         model.model.embed_tokens.weight[13] = float("nan")
         model.lm_head.weight = nn.Parameter(llama.lm_head.weight.clone())
-    engine = NativeEngine(model)
+    engine = NativeEngine(model, workers=1)
     with pytest.raises(ValueError, match="request 1: the model's logits are not finite"):
         engine.generate([Request((1, 2), max_new_tokens=1), Request((1, 13), max_new_tokens=1)])
     engine.load_weights(llama, 1)
