@@ -21,26 +21,31 @@ def _log_sum_exp(scores: Tensor, probs: Tensor, dim: int) -> Tensor:
 
     The softmax kernel does not return it, and torch.logsumexp costs more than two maxima.
     """
-    return scores.amax(dim=dim).float() - probs.amax(dim=dim).float().log()
+    largest, share = scores.amax(dim=dim), probs.amax(dim=dim)
+    if scores.dtype != torch.float32:
+        largest, share = largest.float(), share.float()
+    return largest - share.log_()
 
 
-def prefix_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Attend to the shared prefixes of N blocks of B rows.
+def prefix_attention(
+    q: Tensor, keys: Tensor, values: Tensor, blocks: int, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Attend to the shared prefixes of N = `blocks` blocks of B rows.
 
-    q: [N B, H, D] scaled; keys, values: [N, KV, L, D]; mask: [N, 1, B, 1, cols] added to the scores
-    of the last positions, or None. Returns output [N B, H, D], log-sum-exp [N B, H].
+    q: [N B, H, D] scaled; keys: [N KV, D, L]; values: [N KV, L, D]; mask: [N, 1, B, 1, cols] added to
+    the scores of the last positions, or None. Returns output [N B, H, D], log-sum-exp [N B, H].
     """
-    blocks, kv_heads, length, dim = keys.shape
+    products, dim, length = keys.shape
     slots, heads, _ = q.shape
-    group, width = heads // kv_heads, slots // blocks
+    kv_heads, width = products // blocks, slots // blocks
+    group = heads // kv_heads
     q = q.reshape(blocks, width, kv_heads, group * dim).transpose(1, 2)
-    q = q.reshape(blocks * kv_heads, width * group, dim)
-    scores = torch.bmm(q, keys.flatten(0, 1).transpose(1, 2))
+    scores = torch.bmm(q.reshape(products, width * group, dim), keys)
     if mask is not None:
         shaped = scores.view(blocks, kv_heads, width, group, length)
         shaped[..., length - mask.shape[-1] :].add_(mask)
     probs = torch.softmax(scores, dim=-1)
-    out = torch.bmm(probs, values.flatten(0, 1))
+    out = torch.bmm(probs, values)
     out = out.view(blocks, kv_heads, width, group * dim).transpose(1, 2).reshape(slots, heads, dim)
     lse = _log_sum_exp(scores, probs, -1).view(blocks, kv_heads, width, group)
     return out, lse.transpose(1, 2).reshape(slots, heads)
@@ -108,5 +113,5 @@ def _by_matmul(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> 
 
 def join(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> Tensor:
     """Join two attentions (output, log-sum-exp) of the same queries over disjoint keys."""
-    weight = torch.sigmoid(first[1] - second[1]).unsqueeze(-1).to(first[0].dtype)
-    return torch.lerp(second[0], first[0], weight)
+    weight = torch.sigmoid_(first[1] - second[1]).unsqueeze(-1)
+    return torch.lerp(second[0], first[0], weight.to(first[0].dtype))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vineenv.engines.attention import OwnAttention, join, prefix_attention
+from vineenv.engines.attention import OwnAttention, join
 from vineenv.engines.grid import Block, Grid, group_blocks
 from vineenv.engines.rows import Decode, Finished, Rows
 from vineenv.engines.weights import FusedModel
@@ -81,18 +81,18 @@ class Cohort:
     def attend(self, number: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store the new token's keys and values in layer `number`; return its attention [R, H, D]."""
         at, rows = self.lead + self.rows.length - 1, self.rows.count
-        own = self.own[number, :, : at + 1, :rows]
-        own[0, at] = k
-        own[1, at] = v
+        own_keys, own_values = self.own[number, :, : at + 1, :rows].unbind(0)
+        own_keys[at] = k
+        own_values[at] = v
         if self.lead:
-            return self.own_attention(q, own[0], own[1], self.mask)[0]
-        return join(self._attend_prefixes(number, q), self.own_attention(q, own[0], own[1]))
+            return self.own_attention(q, own_keys, own_values, self.mask)[0]
+        return join(self._attend_prefixes(number, q), self.own_attention(q, own_keys, own_values))
 
     def _attend_prefixes(self, number: int, q: Tensor) -> tuple[Tensor, Tensor]:
         if self.slot_of_row is not None:
             q = q[self.row_of_slot]
         parts = [
-            prefix_attention(rows, grid.prefix[number, 0], grid.prefix[number, 1], grid.mask)
+            grid.attend(number, rows)
             for grid, rows in zip(self.grids, q.split_with_sizes(self.grid_slots))
             if rows.shape[0]
         ]
@@ -129,7 +129,7 @@ class Cohort:
             rows = (self.grid == number).nonzero()[:, 0]
             if not rows.shape[0]:
                 self.grid_slots.append(0)
-                grid.prefix = grid.prefix[:, :, :0].clone()
+                grid.clear()
                 continue
             self.block[rows], row_of_slot, slot = grid.arrange(self.block[rows], self.start[rows])
             rows_of_slots.append(rows[row_of_slot])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vineenv.engines.attention import prefix_attention
 from vineenv.engines.trunks import Row
 from vineenv.engines.weights import FusedModel
 
@@ -62,7 +63,13 @@ class Grid:
             self.prefix[:, :, number, :, :length] = block.cache[:, :, block.at, :, :length]
             # Uninitialised memory may hold NaN, which survives a mask of -inf in the values' product.
             self.prefix[:, :, number, :, length:] = 0
+        self._set_views()
         self.mask: Tensor | None = None
+
+    def attend(self, number: int, q: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the attention of the slots' queries [N B, H, D] in layer `number`."""
+        keys, values = self.layers[number]
+        return prefix_attention(q, keys, values, self.prefix.shape[2], self.mask)
 
     def arrange(self, block: Tensor, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Give rows in blocks `block` [R] with prefix lengths `start` [R] their slots.
@@ -74,6 +81,7 @@ class Grid:
         alive = counts.nonzero()[:, 0]
         if alive.shape[0] <= 0.75 * counts.shape[0]:
             self.prefix = self.prefix[:, :, alive]
+            self._set_views()
             number = torch.zeros_like(counts)
             number[alive] = torch.arange(alive.shape[0], device=alive.device)
             block, counts = number[block], counts[alive]
@@ -87,6 +95,16 @@ class Grid:
         row_of_slot[slot] = places
         self._set_mask(start[row_of_slot].view(-1, 1, width, 1, 1), int(start.min()))
         return block, row_of_slot, slot
+
+    def clear(self) -> None:
+        """Let go of the memory, once no row is left."""
+        self.prefix = self.prefix[:, :, :0].clone()
+        self.layers = []
+
+    def _set_views(self) -> None:
+        """Shape each layer's keys [N KV, D, L] and values [N KV, L, D] once for all steps."""
+        flat = self.prefix.flatten(2, 3)
+        self.layers = [(keys.transpose(1, 2), values) for keys, values in flat]
 
     def _set_mask(self, start: Tensor, low: int) -> None:
         high = self.prefix.shape[4]

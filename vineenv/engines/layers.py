@@ -34,9 +34,11 @@ def rotate(heads: Tensor, rope: Tensor) -> Tensor:
 
     A complex product is one pass where the usual two halves need five.
     """
-    pairs = heads.float().unflatten(-1, (-1, 2))
-    turned = torch.view_as_complex(pairs) * rope
-    return torch.view_as_real(turned).flatten(-2).to(heads.dtype)
+    rows, count, dim = heads.shape
+    single = heads if heads.dtype == torch.float32 else heads.float()
+    turned = torch.view_as_complex(single.unflatten(-1, (dim // 2, 2))) * rope
+    real = torch.view_as_real(turned).view(rows, count, dim)
+    return real if heads.dtype == torch.float32 else real.to(heads.dtype)
 
 
 def project(model: FusedModel, layer: Layer, x: Tensor, rope: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -67,7 +67,8 @@ def test_joined_attention_equals_one_softmax(kv_heads: int) -> None:
     lengths = torch.tensor([7, 5, 6, 7, 7, 6])
     mask = torch.zeros(blocks, 1, width, 1, 2)
     mask.view(rows, 2)[torch.arange(5, 7) >= lengths[:, None]] = -torch.inf
-    shared = prefix_attention(q, keys, values, mask)
+    flat_keys, flat_values = keys.flatten(0, 1).transpose(1, 2), values.flatten(0, 1)
+    shared = prefix_attention(q, flat_keys, flat_values, blocks, mask)
     expected = torch.empty(rows, heads, dim)
     for row in range(rows):
         for head in range(heads):
