@@ -15,7 +15,7 @@ from typing import Any
 def run_vllm(task: dict[str, Any]) -> list[float]:
     """Return tokens/s of each repeat; the first, unreported, warms up and fills no prefix cache."""
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")
-    from vllm import LLM, SamplingParams  # ty: ignore[unresolved-import]
+    from vllm import LLM, SamplingParams  # ty: ignore[import-not-found]
 
     model = LLM(
         task["model"],
@@ -52,7 +52,7 @@ def run_vllm(task: dict[str, Any]) -> list[float]:
 
 def run_sglang(task: dict[str, Any]) -> list[float]:
     """Return tokens/s of each repeat, the radix cache flushed before each."""
-    import sglang  # ty: ignore[unresolved-import]
+    import sglang  # ty: ignore[import-not-found]
     import torch
 
     on_cpu = not torch.cuda.is_available()

@@ -108,8 +108,8 @@ def external_runs(
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
     """Run every workload through every engine."""
-    hf = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32).eval()
-    tokenizer = AutoTokenizer.from_pretrained(options.model)
+    hf: Any = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32).eval()
+    tokenizer: Any = AutoTokenizer.from_pretrained(options.model)
     engine = NativeEngine(hf)
     vocabulary = hf.config.vocab_size
     vines, many = reference_vines(vocabulary), reference_vines(vocabulary, k=81, trajectories=4)
