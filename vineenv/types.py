@@ -63,6 +63,9 @@ class Request:
         temperature: 0 is greedy.
         top_p: nucleus; 1 keeps every token.
         stop_ids: a continuation ends with (and includes) the first of these.
+        stop: a continuation ends with the token that completes the first of these strings.
+        top_k: only this many likeliest tokens; 0 keeps every token.
+        min_p: only tokens at least this share of the likeliest one's probability.
         seed: with the index of the continuation it fixes the random numbers used.
     """
 
@@ -73,6 +76,9 @@ class Request:
     top_p: float = 1.0
     stop_ids: tuple[int, ...] = ()
     seed: int = 0
+    top_k: int = 0
+    min_p: float = 0.0
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
