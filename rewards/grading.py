@@ -32,4 +32,7 @@ def _status(answer: str, reference: str, style: str) -> RewardStatus:
     gold, given = read(reference), read(answer)
     if gold is not None and given is not None:
         return "correct" if numerals.equal(gold, given) else "wrong"
-    return "unparsed"
+    if style in _NUMERAL_STYLES and (gold or given):
+        return "unparsed" if gold else "wrong"
+    from rewards.maths.verdict import judge
+    return judge(answer, reference)

@@ -1,0 +1,109 @@
+"""The questions that need a computer algebra system; it is given trees, never text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rewards.maths import nodes
+from rewards.maths.nodes import Node, Unsupported
+
+MAX_NODES = 150
+MAX_POWER = 20
+
+
+def same_zeros(one: Node, other: Node) -> bool:
+    """Whether two rational functions have proportional numerators, so that `y = 1/x` is `xy = 1`."""
+    if not (_has_denominator(one) or _has_denominator(other)):
+        return False
+    import sympy
+
+    top, bottom = (sympy.fraction(sympy.together(to_sympy(node)))[0] for node in (one, other))
+    if top == 0 or bottom == 0:
+        return False
+    return not sympy.cancel(top / bottom).free_symbols
+
+
+def solve_inequality(difference: Node, op: str, name: str) -> list[tuple[Any, bool, Any, bool]]:
+    """Return where `difference op 0` holds: intervals as (low, closed, high, closed), ends as mpmath numbers.
+
+    Raises:
+        Unsupported: the solver cannot tell.
+    """
+    import sympy
+    from sympy.solvers.inequalities import solve_univariate_inequality
+
+    left = to_sympy(difference)
+    (variable,) = left.free_symbols
+    relation = {"<": left < 0, ">": left > 0, "<=": left <= 0, ">=": left >= 0, "!=": sympy.Ne(left, 0)}[op]
+    try:
+        solution = solve_univariate_inequality(relation, variable, relational=False)
+    except (NotImplementedError, ValueError, TypeError) as error:
+        raise Unsupported("no solution found") from error
+    parts = solution.args if isinstance(solution, sympy.Union) else (solution,)
+    return [interval for part in parts for interval in _intervals(part, sympy)]
+
+
+def _intervals(part: Any, sympy: Any) -> list[tuple[Any, bool, Any, bool]]:
+    if part is sympy.S.EmptySet:
+        return []
+    if isinstance(part, sympy.FiniteSet):
+        return [(_end(point), True, _end(point), True) for point in part]
+    if not isinstance(part, sympy.Interval):
+        raise Unsupported("no union of intervals")
+    return [(_end(part.start), not part.left_open, _end(part.end), not part.right_open)]
+
+
+def _end(value: Any) -> Any:
+    return value.evalf(60)._to_mpmath(200) if value.is_finite else value._to_mpmath(200)
+
+
+def _has_denominator(node: Node) -> bool:
+    return any(
+        (part.kind == "divide" and nodes.symbols(part.args[1])) or (part.kind == "power" and _is_negative(part.args[1]))
+        for part in node.walk()
+    )
+
+
+def _is_negative(node: Node) -> bool:
+    return node.kind == "negate" or (node.kind == "number" and node.value < 0)
+
+
+def to_sympy(node: Node) -> Any:
+    """Build the sympy expression of a small tree.
+
+    Raises:
+        Unsupported: it is too large, or has a kind that algebra is not asked about.
+    """
+    if sum(1 for _ in node.walk()) > MAX_NODES:
+        raise Unsupported("too many nodes for algebra")
+    import sympy
+
+    return _build(node, sympy)
+
+
+def _build(node: Node, sympy: Any) -> Any:
+    if node.kind == "number":
+        return sympy.Rational(node.value.numerator, node.value.denominator)
+    if node.kind == "symbol":
+        return sympy.Symbol(node.value, real=True)
+    if node.kind == "constant" and node.value in ("pi", "e"):
+        return sympy.pi if node.value == "pi" else sympy.E
+    rule = _RULES.get(node.kind)
+    if rule is None:
+        raise Unsupported(f"no algebra of a {node.kind}")
+    args = [_build(arg, sympy) for arg in node.args]
+    if node.kind == "power" and args[1].is_number and abs(args[1]) > MAX_POWER:
+        raise Unsupported("too large a power for algebra")
+    return rule(sympy, args)
+
+
+_RULES: dict[str, Callable[[Any, list[Any]], Any]] = {
+    "add": lambda sympy, args: sympy.Add(*args),
+    "negate": lambda sympy, args: -args[0],
+    "multiply": lambda sympy, args: sympy.Mul(*args),
+    "divide": lambda sympy, args: args[0] / args[1],
+    "power": lambda sympy, args: args[0] ** args[1],
+    "root": lambda sympy, args: sympy.root(args[0], args[1]),
+    "absolute": lambda sympy, args: sympy.Abs(args[0]),
+}
