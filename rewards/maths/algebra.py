@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from rewards.maths import nodes
 from rewards.maths.nodes import Node, Unsupported
 
+# Called before the algebra system is loaded late, which takes longer than a comparison may.
+before_loading: Callable[[], None] = lambda: None
+
 MAX_NODES = 150
 MAX_POWER = 20
 
 
+def is_loaded() -> bool:
+    """Whether the algebra system is in memory."""
+    return "sympy" in sys.modules
+
+
+def load() -> Any:
+    """Return the algebra system, loading it if need be."""
+    if not is_loaded():
+        before_loading()
+    import sympy
+    import sympy.solvers.inequalities
+
+    return sympy
+
+
 def same_zeros(one: Node, other: Node) -> bool:
-    """Whether two rational functions have proportional numerators, so that `y = 1/x` is `xy = 1`."""
+    """Whether two rational functions have proportional numerators, so that `y = 1/x` is `xy = 1`.
+
+    A factor that both may vanish by is kept: only what stands in a denominator is cleared.
+    """
     if not (_has_denominator(one) or _has_denominator(other)):
         return False
-    import sympy
-
+    sympy = load()
     top, bottom = (sympy.fraction(sympy.together(to_sympy(node)))[0] for node in (one, other))
     if top == 0 or bottom == 0:
         return False
@@ -30,14 +51,12 @@ def solve_inequality(difference: Node, op: str, name: str) -> list[tuple[Any, bo
     Raises:
         Unsupported: the solver cannot tell.
     """
-    import sympy
-    from sympy.solvers.inequalities import solve_univariate_inequality
-
+    sympy = load()
     left = to_sympy(difference)
     (variable,) = left.free_symbols
     relation = {"<": left < 0, ">": left > 0, "<=": left <= 0, ">=": left >= 0, "!=": sympy.Ne(left, 0)}[op]
     try:
-        solution = solve_univariate_inequality(relation, variable, relational=False)
+        solution = sympy.solve_univariate_inequality(relation, variable, relational=False)
     except (NotImplementedError, ValueError, TypeError) as error:
         raise Unsupported("no solution found") from error
     parts = solution.args if isinstance(solution, sympy.Union) else (solution,)
@@ -77,9 +96,7 @@ def to_sympy(node: Node) -> Any:
     """
     if sum(1 for _ in node.walk()) > MAX_NODES:
         raise Unsupported("too many nodes for algebra")
-    import sympy
-
-    return _build(node, sympy)
+    return _build(node, load())
 
 
 def _build(node: Node, sympy: Any) -> Any:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import reduce
 from typing import Any, NamedTuple
 
 from mpmath import mp
 
-from rewards.maths import algebra, exact, expressions, nodes
+from rewards.maths import algebra, exact, expressions, nodes, relations
 from rewards.maths.nodes import Node, Undefined, Unsupported
 
 _CLOSE = mp.mpf(10) ** -45
-_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!=", "=": "="}
+_FLIPPED = relations.FLIPPED
 _MINUS_INFINITY = nodes.negate(nodes.INFINITY)
 
 
@@ -127,9 +128,28 @@ def _comparison(left: Node, op: str, right: Node) -> Region | None:
     if len(names) != 1 or op == "=":
         return None
     difference = exact.fold(Node("add", (left, nodes.negate(right))))
+    linear = _linear(difference, op, min(names))
+    if linear is not None:
+        return linear
     found = algebra.solve_inequality(difference, op, min(names))
     ends = [Interval(End(low, None, a), End(high, None, b)) for low, a, high, b in found]
     return Region(min(names), _merged(ends))
+
+
+def _linear(difference: Node, op: str, name: str) -> Region | None:
+    """Solve an inequality whose difference is linear, without algebra; None if it is not linear."""
+    if nodes.mentions(difference, "absolute", "function", "root", "factorial"):
+        return None
+    at_zero, at_one = (
+        exact.fold(relations.substitute(difference, {name: Fraction(place)})) for place in (0, 1)
+    )
+    slope = exact.fold(Node("add", (at_one, nodes.negate(at_zero))))
+    line = Node("add", (at_zero, Node("multiply", (slope, nodes.symbol(name)))))
+    size = expressions.value(slope)
+    if size == 0 or not expressions.same(difference, line):
+        return None
+    end = exact.fold(nodes.negate(Node("divide", (at_zero, slope))))
+    return Region(name, _ray(op if size > 0 else _FLIPPED[op], end))
 
 
 def _ray(op: str, end: Node) -> tuple[Interval, ...]:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from rewards.maths import algebra, expressions, nodes
 from rewards.maths.nodes import Node, Undefined, Unsupported
 
-_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
+FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 _FUNCTION_NAMES = frozenset("fghpqrFGHPQRT")
 
 
@@ -63,7 +63,7 @@ def same_relation(one: Node, other: Node) -> bool:
     if len(one.args) != 2 or len(other.args) != 2:
         return False
     one_op, other_op = one.value[0], other.value[0]
-    if one_op not in _FLIPPED or other_op not in _FLIPPED:
+    if one_op not in FLIPPED or other_op not in FLIPPED:
         return False
     left, right = _difference(one), _difference(other)
     if nodes.symbols(left) != nodes.symbols(right):
@@ -73,7 +73,7 @@ def same_relation(one: Node, other: Node) -> bool:
             return False
         return _proportional(left, right) is not None or algebra.same_zeros(left, right)
     sign = _proportional(left, right)
-    return sign is not None and other_op == (one_op if sign > 0 else _FLIPPED[one_op])
+    return sign is not None and other_op == (one_op if sign > 0 else FLIPPED[one_op])
 
 
 def _difference(relation: Node) -> Node:

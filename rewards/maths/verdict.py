@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from rewards.maths import compare
+from rewards.maths import compare, lines
 from rewards.maths.answers import parse
 from rewards.maths.characters import to_latex
 from rewards.maths.nodes import Malformed, MathsError, Node, Undefined, Unsupported
@@ -16,8 +16,8 @@ Verdict = Literal["correct", "wrong", "unparsed", "gold_error"]
 _IGNORED = re.compile(r"\s+|\\left|\\right|\\[,;:! ]")
 
 
-def judge(answer: str, reference: str) -> Verdict:
-    """Compare an answer with a reference.
+def judge(answer: str, reference: str, numerals_only: bool = False) -> Verdict:
+    """Compare an answer with a reference; with `numerals_only` a numeral equals only a numeral.
 
     A reference of a kind that is compared only as text accepts just its own text. One that is malformed or has no
     value is a gold error, whatever the answer.
@@ -25,6 +25,8 @@ def judge(answer: str, reference: str) -> Verdict:
     fault, gold = _read_gold(reference)
     if fault is not None:
         return "gold_error"
+    if numerals_only and (lines.read(answer) is None) != (lines.read(reference) is None):
+        return "wrong"
     if gold is None or key(answer) == key(reference):
         return "correct" if key(answer) == key(reference) else "wrong"
     try:
