@@ -20,7 +20,7 @@ _TIME = re.compile(
 )
 _REMAINDER = re.compile(r"(\d+)\s*(?:\\text\{\s*)?(?:R|r|rem|remainder)\.?(?:\s*\})?\s*(\d+)")
 _WORDS = {"infinity": Node("constant", value="infinity"), "empty set": Node("set"), "all real numbers": Node("reals")}
-_WORDS |= {"all reals": Node("reals"), "the empty set": Node("set")}
+_WORDS |= {"inf": Node("constant", value="infinity"), "all reals": Node("reals"), "the empty set": Node("set")}
 
 
 def parse(text: str) -> Node:
@@ -37,7 +37,7 @@ def parse(text: str) -> Node:
     if special is not None:
         return special
     cursor = Cursor(tokenize(text))
-    cursor.accept("=")
+    cursor.accept("=", "approx")
     answer = read_items(cursor)
     if cursor.peek().kind != "end":
         raise Malformed(f"unexpected {cursor.peek().text!r}")
@@ -59,7 +59,13 @@ def _special(text: str) -> Node | None:
 
 
 def _is_words(text: str) -> bool:
-    return len(text) > 3 or (len(text) > 1 and bool(set(text.lower()) & set("ou"))) or text.lower() in ("yes", "red")
+    """Whether letters are a word: long ones are, short ones if they have a vowel and are not in order like `abc`."""
+    lower = text.lower()
+    if len(text) > 3:
+        return True
+    ascending = all(one < other for one, other in zip(lower, lower[1:], strict=False))
+    vowels = "aeiou" if len(text) == 3 else "ou"
+    return len(text) > 1 and not ascending and bool(set(lower) & set(vowels))
 
 
 def words(text: str) -> Node:

@@ -60,7 +60,7 @@ def _number(cursor: Cursor) -> Node:
     if exponent and abs(int(exponent)) > MAX_EXPONENT:
         raise Unsupported("too large an exponent")
     if cursor.at("_"):
-        return _base_numeral(cursor, text)
+        return read_base(cursor, text)
     value = Fraction(mantissa) * Fraction(10) ** int(exponent or 0)
     overline = cursor.peek()
     if overline.kind == "command" and overline.text in ("overline", "bar", "dot") and text[-1:] and "." in text + ".":
@@ -79,7 +79,8 @@ def _repeating(cursor: Cursor, text: str, value: Fraction) -> Node:
     return nodes.number(value + Fraction(int(digits), (10 ** len(digits) - 1) * 10**places))
 
 
-def _base_numeral(cursor: Cursor, digits: str) -> Node:
+def read_base(cursor: Cursor, digits: str) -> Node:
+    """Read the base of a numeral whose digits have been read: `_5`, `_{five}`."""
     cursor.next()
     braced = cursor.accept("{")
     token = cursor.next()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rewards.maths import answers, terms
+from rewards.maths import answers, atoms, terms
 from rewards.maths.cursor import Cursor
 from rewards.maths.nodes import Malformed, Node, Unsupported
 
@@ -34,6 +34,8 @@ def _round_or_square(cursor: Cursor, opening: str) -> Node:
     with cursor.inside():
         content = answers.read_items(cursor)
     closing = cursor.expect(")", "]")
+    if opening + closing == "()" and content.kind == "number" and cursor.at("_"):
+        return atoms.read_base(cursor, str(content.value))
     if opening + closing == "()":
         return _tuple(content) if content.kind == "items" else content
     members = content.args if content.kind == "items" else (content,)

@@ -28,6 +28,9 @@ def canonical(node: Node) -> Node:
         return node.args[0]
     if node.kind in ("tuple", "list"):
         return Node(node.kind, tuple(canonical(arg) for arg in node.args))
+    if node.kind == "multiply" and node.args[1].kind == "matrix":
+        scalar, matrix = node.args
+        return Node("matrix", tuple(Node("multiply", (scalar, entry)) for entry in matrix.args), matrix.value)
     if nodes.mentions(node, "plusminus"):
         return Node("items", _expanded(node), ",")
     return _with_unit(node)

@@ -24,6 +24,7 @@ def equal(one: Node, other: Node) -> bool:
 
 
 def _equal(one: Node, other: Node) -> bool:
+    one, other = _unnamed(one, other)
     for rule in (_definitions, _regions, _collections, _ordered, _marked, _quantities):
         verdict = rule(one, other)
         if verdict is not None:
@@ -42,9 +43,9 @@ def _definitions(one: Node, other: Node) -> bool | None:
         if one.value == other.value == ("=",):
             return same_relation(one, other)
         return _inequalities(one, other)
-    if first and other.kind not in ("items", "relation") and _droppable(first[1], other):
+    if first and other.kind != "relation" and _droppable(first[1], other):
         return _equal(canonical(first[1]), other)
-    if second and one.kind not in ("items", "relation") and _droppable(second[1], one):
+    if second and one.kind != "relation" and _droppable(second[1], one):
         return _equal(one, canonical(second[1]))
     return None
 
@@ -79,7 +80,6 @@ def _is_region(node: Node) -> bool:
 
 def _collections(one: Node, other: Node) -> bool | None:
     """Compare unordered collections by matching; a set of one is its member."""
-    one, other = _unnamed(one, other)
     first, second = _members(one), _members(other)
     if first is None and second is None:
         return None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from rewards.maths import atoms, nodes, units
 from rewards.maths.cursor import Cursor
 from rewards.maths.nodes import Malformed, Node, Unsupported
+from rewards.maths.tokens import ORDINALS
 
-_ORDINALS = ("th", "st", "nd", "rd")
+_SCALES = {"C": "celsius", "F": "fahrenheit"}
 _STARTERS = ("(", "{", "[", "lset", "lbar", "langle")
 _CLOSING_COMMANDS = ("rfloor", "rceil")
 
@@ -39,7 +40,7 @@ def _add(terms: list[Node]) -> Node:
 
 def read_term(cursor: Cursor) -> Node:
     """Read factors that are multiplied or divided, then a unit."""
-    product = read_factor(cursor)
+    product = factor = read_factor(cursor)
     while True:
         op = cursor.accept("*", "/")
         if op:
@@ -47,8 +48,9 @@ def read_term(cursor: Cursor) -> Node:
             product = Node("multiply" if op == "*" else "divide", (product, factor))
         elif cursor.peek().kind == "text" or cursor.at("%", "currency"):
             return _with_unit(cursor, product)
-        elif starts_factor(cursor):
-            product = Node("multiply", (product, read_factor(cursor)))
+        elif starts_factor(cursor) or (factor.kind == "power" and _starts_power(cursor)):
+            factor = read_factor(cursor)
+            product = Node("multiply", (product, factor))
         elif cursor.peek().kind == "number":
             raise Malformed("a number straight after a factor")
         else:
@@ -63,6 +65,11 @@ def starts_factor(cursor: Cursor, *, functions: bool = True) -> bool:
     if token.kind == "command":
         return token.text not in _CLOSING_COMMANDS and (functions or not atoms.is_function(token.text))
     return token.kind in ("symbol", "begin")
+
+
+def _starts_power(cursor: Cursor) -> bool:
+    """Whether a number with an exponent comes, as in `2^x 2^3`."""
+    return cursor.peek().kind == "number" and cursor.peek(1).text == "^"
 
 
 def _with_unit(cursor: Cursor, product: Node) -> Node:
@@ -89,7 +96,7 @@ def _with_unit(cursor: Cursor, product: Node) -> Node:
     unit, factor = found
     if factor != 1:
         product = Node("multiply", (product, nodes.number(factor)))
-    return Node("quantity", (product,), unit) if unit else product
+    return Node("quantity", (product,), unit) if unit and unit not in ORDINALS else product
 
 
 def _unit_exponent(cursor: Cursor) -> str:
@@ -125,11 +132,14 @@ def _raised(cursor: Cursor, base: Node) -> Node:
     if token.kind == "command" and token.text in ("circ", "degree", "prime"):
         _pass_mark(cursor)
         if token.text != "prime":
+            scale = cursor.peek()
+            if scale.kind == "symbol" and scale.text in _SCALES:
+                return Node("quantity", (base,), _SCALES[cursor.next().text])
             return Node("degrees", (base,))
         if base.kind != "symbol":
             raise Unsupported("a prime after an expression")
         return nodes.symbol(f"{base.value}'")
-    if token.kind == "text" and token.text in _ORDINALS and base.kind == "number":
+    if token.kind == "text" and token.text in ORDINALS and base.kind == "number":
         _pass_mark(cursor)
         return base
     return Node("power", (base, read_exponent(cursor)))

@@ -46,7 +46,9 @@ _LEXEME = re.compile(
 )
 _GROUPED = re.compile(r"[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?(?![0-9]|,[0-9])")
 _ENVIRONMENT = re.compile(r"\s*\{([a-z]+)(\*?)\}(?:\s*\{[|lcr ]*\})?")
+_NUMBER_STARTS = tuple("0123456789-$")
 _WORDY = re.compile(r"[^\W\d_]{2}")
+ORDINALS = ("th", "st", "nd", "rd")
 _SEPARATORS = {"or": "or", "and": "and", ", and": "and", ", or": "or", ",": ",", ";": ";"}
 
 
@@ -111,7 +113,7 @@ class _Lexer:
             self.add("command", _WORD_COMMANDS.get(word, word))
         elif word in ("or", "and") and self.tokens:
             self.add("op", word)
-        elif is_word(word) or (len(word) > 1 and self.after_number() and units.named(word)):
+        elif is_word(word) or (len(word) > 1 and self.after_number() and (units.named(word) or word in ORDINALS)):
             self.add("text", word)
         else:
             for letter in word:
@@ -159,17 +161,21 @@ class _Lexer:
         stripped = " ".join(content.split())
         if stripped in _SEPARATORS:
             self.add("op", _SEPARATORS[stripped])
-        elif stripped not in FUNCTIONS and (_WORDY.search(stripped) or self.is_unit_letter(stripped)):
+        elif stripped[:1] in _NUMBER_STARTS and "\\" not in content:
+            self.splice(content)
+        elif stripped not in FUNCTIONS and (_WORDY.search(stripped) or self.is_unit(stripped)):
             self.add("text", stripped)
         elif "\\" in content or "{" in content:
             raise Unsupported("commands inside text")
         else:
-            inner = _Lexer(content)
-            for token in inner.run():
-                self.add(token.kind, token.text)
+            self.splice(content)
 
-    def is_unit_letter(self, letter: str) -> bool:
-        return self.after_number() and units.named(letter) is not None
+    def splice(self, content: str) -> None:
+        for token in _Lexer(content).run():
+            self.add(token.kind, token.text)
+
+    def is_unit(self, content: str) -> bool:
+        return self.after_number() and bool(units.read(content))
 
     def group(self) -> str:
         while self.text[self.position : self.position + 1] == " ":

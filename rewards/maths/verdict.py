@@ -13,6 +13,7 @@ from rewards.maths.numerals import bare
 
 Verdict = Literal["correct", "wrong", "unparsed", "gold_error"]
 
+_BETWEEN_WORDS = re.compile(r"(?<=[0-9A-Za-z])\s+(?=[0-9A-Za-z])")
 _IGNORED = re.compile(r"\s+|\\left|\\right|\\[,;:! ]")
 
 
@@ -57,4 +58,5 @@ def _read_gold(reference: str) -> tuple[str | None, Node | None]:
 
 def key(text: str) -> str:
     """Return text without spacing and delimiters, in which two answers of an unknown kind may still agree."""
-    return _IGNORED.sub("", bare(to_latex(text))).replace("dfrac", "frac").replace("tfrac", "frac")
+    spaced = _BETWEEN_WORDS.sub("\0", bare(to_latex(text)))
+    return _IGNORED.sub("", spaced).replace("dfrac", "frac").replace("tfrac", "frac")

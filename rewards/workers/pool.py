@@ -19,7 +19,9 @@ from typing import Any
 from rewards.workers import messages
 
 START_SECONDS = 60.0
-TASKS_PER_WORKER = 2000
+WARM_TASKS = 2000
+# A worker forked before the server had loaded the algebra system would load it itself, in the middle of a task.
+COLD_TASKS = 10
 
 _BOOTSTRAP = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
@@ -32,10 +34,10 @@ _ENVIRONMENT = {"SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1", "PYTHONHAS
 class _Worker:
     """One worker process as its caller sees it."""
 
-    def __init__(self, process_id: int, channel: socket.socket) -> None:
+    def __init__(self, process_id: int, channel: socket.socket, lifetime: int) -> None:
         self.process_id = process_id
         self.channel = channel
-        self.tasks = 0
+        self.tasks_left = lifetime
 
 
 class _Server:
@@ -124,7 +126,7 @@ class Pool:
         return "timeout"
 
     def _ask(self, worker: _Worker, task: list[Any]) -> str:
-        worker.tasks += 1
+        worker.tasks_left -= 1
         messages.send(worker.channel, task)
         reply = messages.LOADING
         while reply == messages.LOADING:
@@ -141,7 +143,7 @@ class Pool:
             raise
         if worker.channel.fileno() < 0:
             return
-        if worker.tasks >= TASKS_PER_WORKER:
+        if worker.tasks_left <= 0:
             self._discard(worker)
             return
         with self._lock:
@@ -168,7 +170,8 @@ class Pool:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                worker = _Worker(self._server.ask(["fork"], theirs.fileno()), ours)
+                process_id, is_warm = self._server.ask(["fork"], theirs.fileno())
+            worker = _Worker(process_id, ours, WARM_TASKS if is_warm else COLD_TASKS)
         except OSError:
             ours.close()
             raise

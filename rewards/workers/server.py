@@ -43,7 +43,8 @@ def serve(control_fd: int) -> None:
         _kill(child, children)
 
 
-def _fork(control: socket.socket, children: set[int]) -> int:
+def _fork(control: socket.socket, children: set[int]) -> tuple[int, bool]:
+    """Fork a worker; return its id and whether it was born with the algebra system loaded."""
     _, fds, _, _ = socket.recv_fds(control, 1, 1)
     _reap(children)
     child = os.fork()
@@ -55,7 +56,7 @@ def _fork(control: socket.socket, children: set[int]) -> int:
             os._exit(0)
     os.close(fds[0])
     children.add(child)
-    return child
+    return child, algebra.is_loaded()
 
 
 def _reap(children: set[int]) -> None:
