@@ -13,7 +13,7 @@ from rewards.maths.nodes import Node, Unsupported
 before_loading: Callable[[], None] = lambda: None
 
 MAX_NODES = 150
-MAX_POWER = 20
+MAX_POWER = 8
 
 
 def is_loaded() -> bool:
@@ -31,6 +31,13 @@ def load() -> Any:
     return sympy
 
 
+def warm_up() -> None:
+    """Load the algebra system and fill its caches, so that processes forked from this one answer at once."""
+    x = nodes.symbol("x")
+    same_zeros(Node("divide", (nodes.number(1), x)), Node("divide", (x, nodes.number(2))))
+    solve_inequality(Node("add", (Node("power", (x, nodes.number(2))), nodes.number(-4))), "<")
+
+
 def same_zeros(one: Node, other: Node) -> bool:
     """Whether two rational functions have proportional numerators, so that `y = 1/x` is `xy = 1`.
 
@@ -45,7 +52,7 @@ def same_zeros(one: Node, other: Node) -> bool:
     return not sympy.cancel(top / bottom).free_symbols
 
 
-def solve_inequality(difference: Node, op: str, name: str) -> list[tuple[Any, bool, Any, bool]]:
+def solve_inequality(difference: Node, op: str) -> list[tuple[Any, bool, Any, bool]]:
     """Return where `difference op 0` holds: intervals as (low, closed, high, closed), ends as mpmath numbers.
 
     Raises:

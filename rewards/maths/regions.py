@@ -131,7 +131,7 @@ def _comparison(left: Node, op: str, right: Node) -> Region | None:
     linear = _linear(difference, op, min(names))
     if linear is not None:
         return linear
-    found = algebra.solve_inequality(difference, op, min(names))
+    found = algebra.solve_inequality(difference, op)
     ends = [Interval(End(low, None, a), End(high, None, b)) for low, a, high, b in found]
     return Region(min(names), _merged(ends))
 

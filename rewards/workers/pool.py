@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import math
 import os
 import socket
 import subprocess
@@ -19,9 +20,9 @@ from typing import Any
 from rewards.workers import messages
 
 START_SECONDS = 60.0
-WARM_TASKS = 2000
+TASKS_PER_WORKER = 2000
 # A worker forked before the server had loaded the algebra system would load it itself, in the middle of a task.
-COLD_TASKS = 10
+COLD_SECONDS = 1.0
 
 _BOOTSTRAP = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
@@ -34,10 +35,16 @@ _ENVIRONMENT = {"SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1", "PYTHONHAS
 class _Worker:
     """One worker process as its caller sees it."""
 
-    def __init__(self, process_id: int, channel: socket.socket, lifetime: int) -> None:
+    def __init__(self, process_id: int, channel: socket.socket, is_warm: bool) -> None:
         self.process_id = process_id
         self.channel = channel
-        self.tasks_left = lifetime
+        self.tasks_left = TASKS_PER_WORKER
+        self.expires = math.inf if is_warm else time.monotonic() + COLD_SECONDS
+
+    @property
+    def has_served(self) -> bool:
+        """Whether a fresh worker should take over."""
+        return self.tasks_left <= 0 or time.monotonic() > self.expires
 
 
 class _Server:
@@ -143,7 +150,7 @@ class Pool:
             raise
         if worker.channel.fileno() < 0:
             return
-        if worker.tasks_left <= 0:
+        if worker.has_served:
             self._discard(worker)
             return
         with self._lock:
@@ -171,7 +178,7 @@ class Pool:
         try:
             with theirs:
                 process_id, is_warm = self._server.ask(["fork"], theirs.fileno())
-            worker = _Worker(process_id, ours, WARM_TASKS if is_warm else COLD_TASKS)
+            worker = _Worker(process_id, ours, is_warm)
         except OSError:
             ours.close()
             raise

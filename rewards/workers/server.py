@@ -29,7 +29,7 @@ def serve(control_fd: int) -> None:
         messages.send(control, "ready")
         while True:
             if not algebra.is_loaded() and not select.select([control], [], [], 0.02)[0]:
-                algebra.load()
+                algebra.warm_up()
             try:
                 request = messages.receive(control)
             except OSError:
