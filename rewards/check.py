@@ -47,7 +47,7 @@ def read_cases(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         ValueError: a line is not JSON or lacks a field; the message names the line.
     """
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
         if not line.strip():
             continue
         try:

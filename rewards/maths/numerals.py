@@ -32,7 +32,7 @@ _NUMERAL = re.compile(
     re.VERBOSE,
 )
 _CURRENCY = {"$": "dollar", "€": "euro", "\\euro": "euro", "£": "pound", "\\pounds": "pound"}
-_WRAPPERS = (("**", "**"), ("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("`", "`"))
+_WRAPPERS = (("\\boxed{", "}"), ("**", "**"), ("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("`", "`"))
 
 
 class Numeral(NamedTuple):
@@ -75,9 +75,8 @@ def bare(text: str) -> str:
         if text.endswith((".", ",")) and not text.endswith(".."):
             text = text[:-1].rstrip()
         for opening, closing in _WRAPPERS:
-            size = len(opening)
-            if len(text) > 2 * size and text.startswith(opening) and text.endswith(closing):
-                inner = text[size:-size]
+            if len(text) > len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
+                inner = text[len(opening) : -len(closing)]
                 if opening not in inner:
                     text = inner.strip()
         if text == before:

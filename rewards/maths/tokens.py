@@ -78,7 +78,8 @@ class _Lexer:
 
     def run(self) -> list[Token]:
         while self.position < len(self.text):
-            grouped = _GROUPED.match(self.text, self.position) if self.brackets == 0 else None
+            in_list = self.brackets > 0 or self.text[self.position - 1 : self.position] == ","
+            grouped = None if in_list else _GROUPED.match(self.text, self.position)
             if grouped is not None:
                 self.position = grouped.end()
                 self.add("number", grouped.group().replace(",", ""))
@@ -208,7 +209,4 @@ def tokenize(text: str) -> list[Token]:
         Malformed: a character or group that no answer has.
         Unsupported: too long, or with an ellipsis.
     """
-    text = numerals.bare(to_latex(text))
-    if text.startswith("\\boxed{") and text.endswith("}"):
-        text = text[len("\\boxed{") : -1]
-    return _Lexer(text).run()
+    return _Lexer(numerals.bare(to_latex(text))).run()

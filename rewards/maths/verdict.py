@@ -13,7 +13,7 @@ from rewards.maths.numerals import bare
 
 Verdict = Literal["correct", "wrong", "unparsed", "gold_error"]
 
-_BETWEEN_WORDS = re.compile(r"(?<=[0-9A-Za-z])\s+(?=[0-9A-Za-z])")
+_BETWEEN_DIGITS = re.compile(r"(?<=[0-9])\s+(?=[0-9])")
 _IGNORED = re.compile(r"\s+|\\left|\\right|\\[,;:! ]")
 
 
@@ -58,5 +58,5 @@ def _read_gold(reference: str) -> tuple[str | None, Node | None]:
 
 def key(text: str) -> str:
     """Return text without spacing and delimiters, in which two answers of an unknown kind may still agree."""
-    spaced = _BETWEEN_WORDS.sub("\0", bare(to_latex(text)))
+    spaced = _BETWEEN_DIGITS.sub("\0", bare(to_latex(text)))
     return _IGNORED.sub("", spaced).replace("dfrac", "frac").replace("tfrac", "frac")

@@ -166,7 +166,6 @@ class Pool:
                 try:
                     return self._fork()
                 except OSError as error:
-                    self._stop_server()
                     if attempt:
                         raise RuntimeError(f"No grading worker could be started: {error}") from error
         raise AssertionError("unreachable")
@@ -179,8 +178,9 @@ class Pool:
             with theirs:
                 process_id, is_warm = self._server.ask(["fork"], theirs.fileno())
             worker = _Worker(process_id, ours, is_warm)
-        except OSError:
+        except BaseException:
             ours.close()
+            self._stop_server()
             raise
         self._all.add(worker)
         return worker
@@ -193,8 +193,11 @@ class Pool:
             if self._server is not None:
                 try:
                     self._server.ask(["kill", worker.process_id])
-                except OSError:
+                except BaseException as error:
+                    # Interrupted or not, the reply is lost, and with it the order of replies.
                     self._stop_server()
+                    if not isinstance(error, OSError):
+                        raise
 
     def _stop_server(self) -> None:
         if self._server is not None:
