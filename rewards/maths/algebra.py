@@ -60,6 +60,8 @@ def solve_inequality(difference: Node, op: str) -> list[tuple[Any, bool, Any, bo
     """
     sympy = load()
     left = to_sympy(difference)
+    if len(left.free_symbols) != 1:
+        raise Unsupported("not in one variable")
     (variable,) = left.free_symbols
     relation = {"<": left < 0, ">": left > 0, "<=": left <= 0, ">=": left >= 0, "!=": sympy.Ne(left, 0)}[op]
     try:

@@ -8,7 +8,7 @@ from typing import Literal
 from rewards.maths import compare, lines
 from rewards.maths.answers import parse
 from rewards.maths.characters import to_latex
-from rewards.maths.nodes import Malformed, MathsError, Node, Undefined, Unsupported
+from rewards.maths.nodes import MathsError, Node, Undefined, Unsupported
 from rewards.maths.numerals import bare
 
 Verdict = Literal["correct", "wrong", "unparsed", "gold_error"]
@@ -23,37 +23,46 @@ def judge(answer: str, reference: str, numerals_only: bool = False) -> Verdict:
     A reference of a kind that is compared only as text accepts just its own text. One that is malformed or has no
     value is a gold error, whatever the answer.
     """
-    fault, gold = _read_gold(reference)
-    if fault is not None:
+    try:
+        gold = _read(reference)
+    except MathsError:
         return "gold_error"
     if numerals_only and (lines.read(answer) is None) != (lines.read(reference) is None):
         return "wrong"
-    if gold is None or key(answer) == key(reference):
-        return "correct" if key(answer) == key(reference) else "wrong"
     try:
-        return "correct" if compare.equal(parse(answer), gold) else "wrong"
+        given = _read(answer)
+        if gold is None or given is None:
+            is_same_text = gold is None and given is None and key(answer) == key(reference)
+            return "correct" if is_same_text else "unparsed" if given is None else "wrong"
+        return "correct" if compare.equal(given, gold) else "wrong"
     except MathsError:
         return "unparsed"
 
 
 def fault(reference: str) -> str | None:
     """Return why a reference cannot be graded against, or None."""
-    return _read_gold(reference)[0]
-
-
-def _read_gold(reference: str) -> tuple[str | None, Node | None]:
-    """Return the fault of a reference, and its tree unless it is compared only as text."""
     try:
-        gold = parse(reference)
-        if gold.kind == "text" and gold.value == "nan":
+        _read(reference)
+    except MathsError as error:
+        return str(error)
+    return None
+
+
+def _read(text: str) -> Node | None:
+    """Return the tree of an answer, or None if it is compared only as text.
+
+    Raises:
+        Malformed, Undefined: it is no answer, or has no value.
+    """
+    try:
+        node = parse(text)
+        if node.kind == "text" and node.value == "nan":
             raise Undefined("not a number")
-        if not compare.equal(gold, gold):
+        if not compare.equal(node, node):
             raise Undefined("it does not equal itself")
     except Unsupported:
-        return None, None
-    except (Malformed, Undefined) as error:
-        return str(error), None
-    return None, gold
+        return None
+    return node
 
 
 def key(text: str) -> str:

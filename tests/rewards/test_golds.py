@@ -20,7 +20,7 @@ def test_every_gsm8k_answer_accepts_itself_and_refuses_its_neighbours() -> None:
     assert len(golds) == 8792
     for gold in golds:
         assert rewards.grade(f"So it is this.\n#### {gold}", gold, "gsm8k").value == 1, gold
-        for wrong in (int(gold) + 1, int(gold) * 10, f"{gold}.5", f"-{gold}" if gold != "0" else "1"):
+        for wrong in (int(gold) + 1, f"{gold}1", f"{gold}.5", f"-{gold}" if gold != "0" else "1"):
             assert rewards.grade(f"#### {wrong}", gold, "gsm8k").value == 0, (wrong, gold)
 
 
