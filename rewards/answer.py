@@ -14,7 +14,8 @@ from vineenv.types import Problem, Reward
 class AnswerReward:
     """1 for the right final answer, else 0, with the reason as status.
 
-    Safe from any thread and after a fork; pickles as its settings. Rewards with equal settings share their workers.
+    Safe from any thread and after a fork; pickles as its settings. Rewards with equal settings share their
+    workers.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class AnswerReward:
 
     def grade_many(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Reward]:
         """Grade responses in order, several at a time."""
-        futures = [self.submit(response, problem) for response, problem in zip(responses, problems, strict=True)]
+        futures = [
+            self.submit(response, problem) for response, problem in zip(responses, problems, strict=True)
+        ]
         return [future.result() for future in futures]
 
     def check(self, problem: Problem) -> str | None:

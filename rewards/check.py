@@ -103,7 +103,9 @@ def print_report(outcomes: Sequence[Outcome]) -> None:
         agreed = sum(outcome.is_right for outcome in debatable)
         print(f"debatable, not counted below: {agreed} of {len(debatable)} as expected")
     slowest = sorted(outcomes, key=lambda outcome: -outcome.seconds)[:SLOWEST_SHOWN]
-    print("slowest: " + ", ".join(f"{outcome.case['id']} {outcome.seconds * 1e3:.1f} ms" for outcome in slowest))
+    print(
+        "slowest: " + ", ".join(f"{outcome.case['id']} {outcome.seconds * 1e3:.1f} ms" for outcome in slowest)
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,7 +15,8 @@ RewardFunction = Callable[[str, Problem], Reward | float]
 class Composed:
     """The weighted sum of several rewards; its status is that of the first, which should be correctness.
 
-    A part is a reward function, a dotted name, or a mapping with `target` (a dotted name), `weight` (1 if absent) and
+    A part is a reward function, a dotted name, or a mapping with `target` (a dotted name), `weight` (1 if
+    absent) and
     the keyword arguments of the target. A target that is a class is called with them to build the reward; a
     function is the reward. A function may return a plain number.
     """
@@ -57,7 +58,9 @@ def _graded(function: RewardFunction, responses: Sequence[str], problems: Sequen
     many = getattr(function, "grade_many", None)
     if many is not None:
         return many(responses, problems)
-    return [_as_reward(function(response, problem)) for response, problem in zip(responses, problems, strict=True)]
+    return [
+        _as_reward(function(response, problem)) for response, problem in zip(responses, problems, strict=True)
+    ]
 
 
 def _as_reward(value: Reward | float) -> Reward:

@@ -26,8 +26,8 @@ _STATUSES: dict[str, RewardStatus] = {
 class Grader:
     """Grades responses in one style, with a cache in front of a pool of workers.
 
-    Numerals are compared in the calling thread, exactly and without algebra. Everything else is read and compared
-    in a worker that can be killed.
+    Numerals are compared in the calling thread, exactly and without algebra. Everything else is read and
+    compared in a worker that can be killed.
     """
 
     def __init__(self, style: str, pool: Pool) -> None:
@@ -96,7 +96,7 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def shared_pool(workers: int = WORKERS, timeout_s: float = TIMEOUT_S) -> Pool:
-    """Return the pool that everything with these settings shares; its warm process starts on the first call."""
+    """Return the pool that everything with these settings shares; it starts on the first call."""
     with _lock:
         key = workers, timeout_s
         if key not in _pools:

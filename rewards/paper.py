@@ -1,7 +1,7 @@
-"""The lenient rules that the VinePPO paper's released code graded MATH by, for comparison with its numbers only.
+"""The lenient rules by which the VinePPO paper's code graded MATH, for comparison with its numbers only.
 
-They reward answers that are wrong: off by a factor of 100, or by less than 0.001, or a number that merely comes last
-in a response without any answer. Train on a strict style.
+They reward answers that are wrong: off by a factor of 100, or by less than 0.001, or a number that merely
+comes last in a response without any answer. Train on a strict style.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LAST_NUMBER = re.compile(r"-?[0-9][0-9,]*(?:\.[0-9]+)?")
 
 
 def find(response: str) -> str | None:
-    """Return the answer: the Minerva sentence, else the last box, else what follows "the answer is", else a number."""
+    """Return the Minerva sentence, else the last box, else what "the answer is", else the last number."""
     final = _FINAL.findall(response)
     if final:
         return final[-1].strip() or None
@@ -35,8 +35,10 @@ def find(response: str) -> str | None:
 
 
 def close(answer: str, reference: str) -> bool | None:
-    """Whether two numerals are within 0.001 of each other, one divided or multiplied by 100; None if not numerals."""
+    """Whether two numerals are within 0.001, as they are or 100 times apart; None if not numerals."""
     given, gold = numerals.read(answer), numerals.read(reference)
     if given is None or gold is None:
         return None
-    return any(abs(given.value - Fraction(gold.value) * factor) <= TOLERANCE for factor in (1, 100, Fraction(1, 100)))
+    return any(
+        abs(given.value - Fraction(gold.value) * factor) <= TOLERANCE for factor in (1, 100, Fraction(1, 100))
+    )

@@ -9,8 +9,13 @@ from typing import Any
 from rewards.maths import nodes
 from rewards.maths.nodes import Node, Unsupported
 
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
 # Called before the algebra system is loaded late, which takes longer than a comparison may.
-before_loading: Callable[[], None] = lambda: None
+before_loading: Callable[[], None] = _nothing
 
 MAX_NODES = 150
 MAX_POWER = 8
@@ -88,7 +93,8 @@ def _end(value: Any) -> Any:
 
 def _has_denominator(node: Node) -> bool:
     return any(
-        (part.kind == "divide" and nodes.symbols(part.args[1])) or (part.kind == "power" and _is_negative(part.args[1]))
+        (part.kind == "divide" and nodes.symbols(part.args[1]))
+        or (part.kind == "power" and _is_negative(part.args[1]))
         for part in node.walk()
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from rewards.maths import terms
 from rewards.maths.characters import to_latex
@@ -19,8 +20,16 @@ _TIME = re.compile(
     r"(\d{1,2})\s?(?:\\text\{:\}|:)\s?([0-5]\d)(?:\s*(?:\\text\{)?\s*([ap])\.?\s?m\.?\s*\}?)?", re.IGNORECASE
 )
 _REMAINDER = re.compile(r"(\d+)\s*(?:\\text\{\s*)?(?:R|r|rem|remainder)\.?(?:\s*\})?\s*(\d+)")
-_WORDS = {"infinity": Node("constant", value="infinity"), "empty set": Node("set"), "all real numbers": Node("reals")}
-_WORDS |= {"inf": Node("constant", value="infinity"), "all reals": Node("reals"), "the empty set": Node("set")}
+_WORDS = {
+    "infinity": Node("constant", value="infinity"),
+    "empty set": Node("set"),
+    "all real numbers": Node("reals"),
+}
+_WORDS |= {
+    "inf": Node("constant", value="infinity"),
+    "all reals": Node("reals"),
+    "the empty set": Node("set"),
+}
 
 
 def parse(text: str) -> Node:
@@ -45,7 +54,7 @@ def parse(text: str) -> Node:
 
 
 def _special(text: str) -> Node | None:
-    """Read the answers that are not mathematical expressions: a word, a time of day, a quotient and remainder."""
+    """Read what is no mathematical expression: words, a time of day, a quotient and remainder."""
     if _LETTERS.fullmatch(text) and _is_words(text):
         return words(text)
     time = _TIME.fullmatch(text)
@@ -59,11 +68,11 @@ def _special(text: str) -> Node | None:
 
 
 def _is_words(text: str) -> bool:
-    """Whether letters are a word: long ones are, short ones if they have a vowel and are not in order like `abc`."""
+    """Whether letters are a word: long runs, and short ones with a vowel unless in order like `abc`."""
     lower = text.lower()
     if len(text) > 3:
         return True
-    ascending = all(one < other for one, other in zip(lower, lower[1:], strict=False))
+    ascending = all(one < other for one, other in pairwise(lower))
     vowels = "aeiou" if len(text) == 3 else "ou"
     return len(text) > 1 and not ascending and bool(set(lower) & set(vowels))
 

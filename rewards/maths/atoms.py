@@ -14,14 +14,28 @@ _FRACTIONS = ("frac", "dfrac", "tfrac", "cfrac")
 _BINOMIALS = ("binom", "dbinom", "tbinom")
 _CONSTANTS = {"pi": "pi", "infty": "infinity", "infinity": "infinity", "imath": "i"}
 _EMPTY_SETS = ("emptyset", "varnothing")
-_ACCENTS = ("overline", "bar", "hat", "vec", "tilde", "overrightarrow", "overleftrightarrow", "widehat", "angle")
+_ACCENTS = (
+    "overline",
+    "bar",
+    "hat",
+    "vec",
+    "tilde",
+    "overrightarrow",
+    "overleftrightarrow",
+    "widehat",
+    "angle",
+)
 _ACCENTS += ("triangle", "arc", "overarc", "widetilde", "dot", "parallel")
 _GREEK = frozenset(
-    ["alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "iota"]
-    + ["kappa", "lambda", "mu", "nu", "xi", "rho", "varrho", "sigma", "tau", "upsilon", "phi", "varphi", "chi"]
-    + ["psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega"]
-    + ["ell", "hbar", "triangle", "partial"]
-)
+    [
+        "alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta",
+        "iota",
+        "kappa", "lambda", "mu", "nu", "xi", "rho", "varrho", "sigma", "tau", "upsilon", "phi", "varphi",
+        "chi",
+        "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi",
+        "Omega", "ell", "hbar", "triangle", "partial"
+    ]
+)  # fmt: skip
 _INVERSES = {"sin": "arcsin", "cos": "arccos", "tan": "arctan"}
 _ALIASES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "ln": "log"}
 _BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
@@ -63,7 +77,12 @@ def _number(cursor: Cursor) -> Node:
         return read_base(cursor, text)
     value = Fraction(mantissa) * Fraction(10) ** int(exponent or 0)
     overline = cursor.peek()
-    if overline.kind == "command" and overline.text in ("overline", "bar", "dot") and text[-1:] and "." in text + ".":
+    if (
+        overline.kind == "command"
+        and overline.text in ("overline", "bar", "dot")
+        and text[-1:]
+        and "." in text + "."
+    ):
         return _repeating(cursor, text, value)
     return _mixed(cursor, int(value)) if text.isdigit() else nodes.number(value)
 
@@ -86,7 +105,9 @@ def read_base(cursor: Cursor, digits: str) -> Node:
     token = cursor.next()
     if braced:
         cursor.expect("}")
-    base = int(token.text) if token.text.isdigit() and len(token.text) < 3 else _BASES.get(token.text.lower(), 0)
+    base = (
+        int(token.text) if token.text.isdigit() and len(token.text) < 3 else _BASES.get(token.text.lower(), 0)
+    )
     if not 2 <= base <= 36 or not digits.isdigit():
         raise Malformed("no base")
     if any(int(digit) >= base for digit in digits):

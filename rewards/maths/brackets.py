@@ -111,6 +111,6 @@ def read_matrix(cursor: Cursor) -> Node:
             rows.append(tuple(row))
             if not cursor.accept("newline"):
                 break
-    if cursor.next() .kind != "finish" or not rows or len({len(row) for row in rows}) > 1:
+    if cursor.next().kind != "finish" or not rows or len({len(row) for row in rows}) > 1:
         raise Malformed("a ragged or unclosed matrix")
     return Node("matrix", tuple(entry for row in rows for entry in row), len(rows))

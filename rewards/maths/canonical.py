@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 
 from rewards.maths import expressions, nodes
@@ -56,10 +57,10 @@ def _expanded(node: Node) -> tuple[Node, ...]:
     return tuple(_with_unit(_signed(node, iter(signs))) for signs in choices)
 
 
-def _signed(node: Node, signs: object) -> Node:
+def _signed(node: Node, signs: Iterator[int]) -> Node:
     if node.kind != "plusminus":
         return Node(node.kind, tuple(_signed(arg, signs) for arg in node.args), node.value)
-    sign = next(signs) * (-1 if node.value == "mp" else 1)  # type: ignore[call-overload]
+    sign = next(signs) * (-1 if node.value == "mp" else 1)
     left, right = (_signed(arg, signs) for arg in node.args)
     return Node("add", (left, right if sign > 0 else nodes.negate(right)))
 

@@ -9,7 +9,8 @@ from rewards.maths.relations import definition, same_relation
 
 _ORDERED = ("tuple", "list", "interval")
 _EXPRESSIONS = (
-    "number constant symbol add multiply divide power negate factorial absolute root function degrees quantity".split()
+    *("number", "constant", "symbol", "add", "multiply", "divide", "power", "negate", "factorial"),
+    *("absolute", "root", "function", "degrees", "quantity"),
 )
 _REGIONS = ("relation", "union", "intersection", "difference", "interval", "reals")
 
@@ -33,7 +34,7 @@ def _equal(one: Node, other: Node) -> bool:
 
 
 def _definitions(one: Node, other: Node) -> bool | None:
-    """Compare equations: by value where both define one name, else up to a factor; a name on one side is dropped."""
+    """Compare equations, by value if both define one name, else up to a factor; drop a name on one side."""
     first, second = definition(one), definition(other)
     if first and second:
         if first[0] == second[0] or "words" in (first[0], second[0]):
@@ -84,7 +85,9 @@ def _collections(one: Node, other: Node) -> bool | None:
     if first is None and second is None:
         return None
     if "text" in (one.kind, other.kind) or (one.kind in _ORDERED) != (other.kind in _ORDERED):
-        return _bare_list(one, other) if {one.kind, other.kind} == {"list", "items"} else _singleton(one, other)
+        return (
+            _bare_list(one, other) if {one.kind, other.kind} == {"list", "items"} else _singleton(one, other)
+        )
     left, right = first or (one,), second or (other,)
     if first == () or second == ():
         return first == second
@@ -229,5 +232,3 @@ def _quantities(one: Node, other: Node) -> bool | None:
 
 def _unit(node: Node) -> tuple[Node, str]:
     return (node.args[0], node.value) if node.kind == "quantity" else (node, "")
-
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from rewards.maths.nodes import Malformed, Unsupported
@@ -66,7 +66,7 @@ class Cursor:
         return token.text[0]
 
     @contextmanager
-    def inside(self, *, ratios: bool = True) -> Iterator[None]:
+    def inside(self, *, ratios: bool = True) -> Generator[None]:
         """Read inside a bracket."""
         self._depth += 1
         if self._depth > MAX_DEPTH:

@@ -25,8 +25,8 @@ def same(one: Node, other: Node) -> bool:
     """Whether two expressions are equal: exactly for rationals, else at many random points to many digits.
 
     Two values count as equal only if they agree to half of a precision that grows with the range of sizes met
-    while evaluating them, so neither a last digit nor a tiny term is lost. Points at which only one side is defined
-    do not count; over the reals an odd root of a negative number is negative.
+    while evaluating them, so neither a last digit nor a tiny term is lost. Points at which only one side is
+    defined do not count; over the reals an odd root of a negative number is negative.
 
     Raises:
         Undefined: an expression has no value. Unsupported: it is too large to evaluate.
@@ -34,12 +34,18 @@ def same(one: Node, other: Node) -> bool:
     one, other = exact.fold(one), exact.fold(other)
     if one == other:
         return True
-    if (one.kind == "number" and other.kind == "number") or exact.is_infinite(one) or exact.is_infinite(other):
+    if (
+        (one.kind == "number" and other.kind == "number")
+        or exact.is_infinite(one)
+        or exact.is_infinite(other)
+    ):
         return False
     names = nodes.symbols(one) | nodes.symbols(other)
     candidates = points(frozenset(names)) if names else ({},)
     enough = ENOUGH_POINTS if names else 1
-    has_i = any(part.value == "i" and part.kind == "constant" for node in (one, other) for part in node.walk())
+    has_i = any(
+        part.value == "i" and part.kind == "constant" for node in (one, other) for part in node.walk()
+    )
     for real in (False,) if has_i else (True, False):
         agreed = 0
         for point in candidates:

@@ -14,7 +14,7 @@ _WRAPPED_NUMBER = re.compile(r"\\(?:text|textbf|mathbf|mathrm|mbox)\{([^{}A-Za-z
 
 
 def read(text: str) -> Numeral | None:
-    """Return the one number that `text` states, with its unit; None for a second number or open arithmetic."""
+    """Return the one number that `text` states, with its unit; None for two, or for open arithmetic."""
     if len(text) > numerals.MAX_CHARACTERS:
         return None
     exact = numerals.read(text)

@@ -44,7 +44,7 @@ class Node:
 
     def walk(self) -> Iterator[Node]:
         """Yield this node and all below it."""
-        stack = [self]
+        stack: list[Node] = [self]
         while stack:
             node = stack.pop()
             yield node

@@ -1,7 +1,7 @@
 """Numerals as exact rationals: the path that needs neither a parser nor algebra.
 
-A numeral is one written number: an integer, decimal, fraction, mixed number or power-of-ten form, with a sign,
-thousands separators, a currency or a percent sign. `12*4` is not one.
+A numeral is one written number: an integer, decimal, fraction, mixed number or power-of-ten form, with a
+sign, thousands separators, a currency or a percent sign. `12*4` is not one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _INTEGER = re.compile(r"-?[0-9]+")
 _SEPARATOR = r"(?P<separator>\{,\}|,|,\\!|\\,|\\ |[\u00a0\u2007\u2009\u202f])"
 _WHOLE = rf"(?:[1-9][0-9]{{0,2}}{_SEPARATOR}[0-9]{{3}}(?:(?P=separator)[0-9]{{3}})*|[0-9]+)"
 _POWER = r"""(?:[eE](?P<exponent>[+-]?[0-9]+)
-    |[ ]?(?:\\times|\\cdot|\*)[ ]?10[ ]?(?:\^|\*\*)[ ]?(?:\{[ ]?(?P<braced>[+-]?[0-9]+)[ ]?\}|(?P<bare>[+-]?[0-9]+)))"""
+    |[ ]?(?:\\times|\\cdot|\*)[ ]?10[ ]?(?:\^|\*\*)[ ]?
+    (?:\{[ ]?(?P<braced>[+-]?[0-9]+)[ ]?\}|(?P<bare>[+-]?[0-9]+)))"""
 _DECIMAL = (
     rf"(?P<whole>{_WHOLE})?(?:\.(?P<decimals>[0-9]*)(?:\\overline\{{(?P<repeating>[0-9]+)\}})?)?{_POWER}?"
 )
@@ -32,11 +33,19 @@ _NUMERAL = re.compile(
     re.VERBOSE,
 )
 _CURRENCY = {"$": "dollar", "€": "euro", "\\euro": "euro", "£": "pound", "\\pounds": "pound"}
-_WRAPPERS = (("\\boxed{", "}"), ("**", "**"), ("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("`", "`"))
+_WRAPPERS = (
+    ("\\boxed{", "}"),
+    ("**", "**"),
+    ("$$", "$$"),
+    ("$", "$"),
+    ("\\(", "\\)"),
+    ("\\[", "\\]"),
+    ("`", "`"),
+)
 
 
 class Numeral(NamedTuple):
-    """An exact value and the unit written with it: empty, `percent`, a currency, or what follows the number."""
+    """An exact value and the unit written with it: empty, `percent`, a currency, or other words."""
 
     value: Fraction | int
     unit: str = ""
@@ -75,7 +84,11 @@ def bare(text: str) -> str:
         if text.endswith((".", ",")) and not text.endswith(".."):
             text = text[:-1].rstrip()
         for opening, closing in _WRAPPERS:
-            if len(text) > len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
+            if (
+                len(text) > len(opening) + len(closing)
+                and text.startswith(opening)
+                and text.endswith(closing)
+            ):
                 inner = text[len(opening) : -len(closing)]
                 if opening not in inner:
                     text = inner.strip()

@@ -1,4 +1,4 @@
-"""The value of an expression at a point, to as many digits as asked, and how far its parts are apart in size."""
+"""The value of an expression at a point, to any precision, and the range of sizes of its parts."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Evaluator:
     """Evaluates trees at one point and one precision.
 
     Attributes:
-        high, low: binary magnitude of the largest and of the smallest non-zero value met on the way. Their distance
-            says how many digits two different values of this size may share.
+        high, low: binary magnitude of the largest and of the smallest non-zero value met on the way. Their
+        distance says how many digits two different values of this size may share.
     """
 
     def __init__(self, point: Mapping[str, Fraction], *, real: bool) -> None:
@@ -77,7 +77,7 @@ class Evaluator:
             raise Undefined("infinity")
         return +mp.pi if name == "pi" else mp.e + 0
 
-    def power(self, node: Node) -> Any:
+    def _power(self, node: Node) -> Any:
         base, exponent = self.value(node.args[0]), self.value(node.args[1])
         if base == 0:
             if mp.re(exponent) <= 0:
@@ -92,10 +92,12 @@ class Evaluator:
             return (-1) ** fraction.numerator * mp.power(-base, exponent)
         return mp.power(base, exponent)
 
-    def root(self, node: Node) -> Any:
+    def _root(self, node: Node) -> Any:
         base, degree = self.value(node.args[0]), node.args[1]
         if degree.kind != "number":
-            return self.power(Node("power", (node.args[0], Node("divide", (Node("number", value=Fraction(1)), degree)))))
+            return self._power(
+                Node("power", (node.args[0], Node("divide", (Node("number", value=Fraction(1)), degree))))
+            )
         order = degree.value
         if order.denominator != 1 or not 1 <= order <= MAX_GAMMA:
             raise Unsupported("a root of this degree")
@@ -105,7 +107,7 @@ class Evaluator:
             return -mp.root(-base, int(order))
         return mp.root(base, int(order))
 
-    def function(self, node: Node) -> Any:
+    def _function(self, node: Node) -> Any:
         if node.value == "binomial":
             top, bottom = (self.value(arg) for arg in node.args)
             if max(abs(top), abs(bottom)) > MAX_GAMMA:
@@ -121,17 +123,17 @@ class Evaluator:
             raise NonReal(node.value)
         return result
 
-    def factorial(self, node: Node) -> Any:
+    def _factorial(self, node: Node) -> Any:
         value = self.value(node.args[0])
         if abs(value) > MAX_GAMMA or node.value > 2:
             raise Unsupported("too large a factorial")
         return mp.gamma(value + 1) if node.value == 1 else mp.fac2(value)
 
-    def degrees(self, node: Node) -> Any:
+    def _degrees(self, node: Node) -> Any:
         value = self.value(node.args[0])
         return value * mp.pi / 180 if self._radians else value
 
-    def product(self, node: Node) -> Any:
+    def _product(self, node: Node) -> Any:
         result = mp.mpf(1)
         for arg in node.args:
             result *= self.value(arg)
@@ -148,17 +150,18 @@ def _fraction(node: Node) -> Fraction | None:
 _RULES: dict[str, Callable[[Evaluator, Node], Any]] = {
     "add": lambda at, node: mp.fsum(at.value(arg) for arg in node.args),
     "negate": lambda at, node: -at.value(node.args[0]),
-    "multiply": Evaluator.product,
+    "multiply": Evaluator._product,
     "divide": lambda at, node: at.value(node.args[0]) / at.value(node.args[1]),
-    "power": Evaluator.power,
-    "root": Evaluator.root,
-    "function": Evaluator.function,
-    "factorial": Evaluator.factorial,
-    "degrees": Evaluator.degrees,
+    "power": Evaluator._power,
+    "root": Evaluator._root,
+    "function": Evaluator._function,
+    "factorial": Evaluator._factorial,
+    "degrees": Evaluator._degrees,
     "absolute": lambda at, node: abs(at.value(node.args[0])),
 }
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "sin": mp.sin, "cos": mp.cos, "tan": mp.tan, "cot": mp.cot, "sec": mp.sec, "csc": mp.csc,
     "sinh": mp.sinh, "cosh": mp.cosh, "tanh": mp.tanh, "coth": mp.coth,
-    "arcsin": mp.asin, "arccos": mp.acos, "arctan": mp.atan, "log": mp.log, "floor": mp.floor, "ceil": mp.ceil,
+    "arcsin": mp.asin, "arccos": mp.acos, "arctan": mp.atan, "log": mp.log, "floor": mp.floor,
+    "ceil": mp.ceil,
 }  # fmt: skip

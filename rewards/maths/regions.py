@@ -17,7 +17,7 @@ _MINUS_INFINITY = nodes.negate(nodes.INFINITY)
 
 
 class End(NamedTuple):
-    """An end of an interval: its value to 50 digits, the expression if there is one, and whether it belongs."""
+    """An end of an interval: its value to 50 digits, its expression if known, and whether it belongs."""
 
     value: Any
     node: Node | None
@@ -189,7 +189,7 @@ def _common_name(one: Region, other: Region) -> str | None:
 
 
 def _items(node: Node) -> Region | None:
-    """Return the union of alternatives; of conditions listed by commas, the intersection unless that is empty."""
+    """Return the union of alternatives, or the intersection of listed conditions unless it is empty."""
     parts = [region(arg) or Region(None, (_point(arg),)) for arg in node.args]
     if node.value != "or":
         both = reduce(_intersected, parts)

@@ -13,7 +13,7 @@ _FUNCTION_NAMES = frozenset("fghpqrFGHPQRT")
 
 
 def label(node: Node) -> str | None:
-    r"""Return the name that the left side of a definition gives: `x`, `f(x)`, `|AB|`, `\angle ABC`, words; or None."""
+    r"""Return the name that a left side defines: `x`, `f(x)`, `|AB|`, `\angle ABC`, words; or None."""
     if node.kind == "symbol":
         return node.value
     if node.kind == "text":
@@ -59,7 +59,7 @@ def _is_constant(node: Node) -> bool:
 
 
 def same_relation(one: Node, other: Node) -> bool:
-    """Whether two relations with two sides each are the same up to a constant factor (positive, if ordered)."""
+    """Whether two relations of two sides are the same up to a constant factor (positive, if ordered)."""
     if len(one.args) != 2 or len(other.args) != 2:
         return False
     one_op, other_op = one.value[0], other.value[0]

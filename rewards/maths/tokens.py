@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import NamedTuple
 
 from rewards.maths import numerals, units
@@ -12,35 +13,50 @@ from rewards.maths.nodes import Malformed, Unsupported
 MAX_TOKENS = 1200
 
 FUNCTIONS = frozenset(
-    ["sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth", "arcsin", "arccos", "arctan"]
-    + ["asin", "acos", "atan", "exp", "log", "ln", "lg", "abs", "factorial", "floor", "ceil"]
-)
-_WORD_COMMANDS = {"pi": "pi", "infinity": "infty", "inf": "infty", "infty": "infty", "sqrt": "sqrt", "theta": "theta"}
+    [
+        "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth", "arcsin", "arccos",
+        "arctan", "asin", "acos", "atan", "exp", "log", "ln", "lg", "abs", "factorial", "floor", "ceil",
+    ]
+)  # fmt: skip
+_WORD_COMMANDS = {
+    "pi": "pi",
+    "infinity": "infty",
+    "inf": "infty",
+    "infty": "infty",
+    "sqrt": "sqrt",
+    "theta": "theta",
+}
 _TEXT_COMMANDS = frozenset(
-    ["text", "textbf", "textit", "textrm", "textsf", "texttt", "mathrm", "mathbf", "mathit", "mathsf", "mbox"]
-    + ["operatorname", "bm", "boldsymbol", "rm", "bf", "textnormal", "emph", "mathcal"]
-)
+    [
+        "text", "textbf", "textit", "textrm", "textsf", "texttt", "mathrm", "mathbf", "mathit", "mathsf",
+        "mbox", "operatorname", "bm", "boldsymbol", "rm", "bf", "textnormal", "emph", "mathcal",
+    ]
+)  # fmt: skip
 _DROPPED = frozenset(
-    ["left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr"]
-    + ["quad", "qquad", "displaystyle", "textstyle", "limits", "nolimits", "thinspace", "hspace", "vspace"]
-    + [",", ";", ":", "!", " ", ">", "/"]
-)
+    [
+        "left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr",
+        "quad", "qquad", "displaystyle", "textstyle", "limits", "nolimits", "thinspace", "hspace", "vspace",
+        ",", ";", ":", "!", " ", ">", "/",
+    ]
+)  # fmt: skip
 _RENAMED = {
-    "{": "lset", "lbrace": "lset", "}": "rset", "rbrace": "rset", "%": "%", "$": "currency", "#": "#", "&": "&",
-    "\\": "newline", "newline": "newline", "cr": "newline", "_": "_", "lvert": "lbar", "rvert": "rbar",
-    "vert": "|", "mid": "mid", "cdot": "*", "times": "*", "ast": "*", "div": "/", "colon": ":",
+    "{": "lset", "lbrace": "lset", "}": "rset", "rbrace": "rset", "lbrack": "[", "rbrack": "]",
+    "lvert": "lbar", "rvert": "rbar", "vert": "|", "mid": "mid", "langle": "langle", "rangle": "rangle",
+    "%": "%", "$": "currency", "#": "#", "&": "&", "_": "_", "\\": "newline", "newline": "newline", "cr": "newline",
+    "cdot": "*", "times": "*", "ast": "*", "div": "/", "colon": ":", "pm": "pm", "mp": "mp",
     "leq": "<=", "le": "<=", "leqslant": "<=", "geq": ">=", "ge": ">=", "geqslant": ">=", "lt": "<", "gt": ">",
-    "neq": "!=", "ne": "!=", "approx": "approx", "simeq": "approx", "doteq": "approx", "in": "in", "cup": "cup",
-    "cap": "cap", "setminus": "setminus", "smallsetminus": "setminus", "backslash": "setminus", "pm": "pm",
-    "mp": "mp", "lor": "or", "vee": "or", "land": "and", "wedge": "and", "lbrack": "[", "rbrack": "]",
-    "equiv": "equiv", "langle": "langle", "rangle": "rangle",
+    "neq": "!=", "ne": "!=", "approx": "approx", "simeq": "approx", "doteq": "approx", "equiv": "equiv",
+    "in": "in", "cup": "cup", "cap": "cap", "setminus": "setminus", "smallsetminus": "setminus",
+    "backslash": "setminus", "lor": "or", "vee": "or", "land": "and", "wedge": "and",
 }  # fmt: skip
 _SEPARATED = re.compile(
-    r"(?<![0-9.,])[1-9][0-9]{0,2}(\{,\}|,\\!|\\,|\\ |[\u00a0\u2007\u2009\u202f ])[0-9]{3}(?:\1[0-9]{3})*(?![0-9/])"
+    r"(?<![0-9.,])[1-9][0-9]{0,2}"
+    r"(\{,\}|,\\!|\\,|\\ |[\u00a0\u2007\u2009\u202f ])[0-9]{3}(?:\1[0-9]{3})*(?![0-9/])"
 )
 _NUMBER = r"(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+(?![0-9A-Za-z]))?"
 _LEXEME = re.compile(
-    rf"""(?P<blank>[ \t\r\n~]+)|(?P<number>[0-9]+\.(?![0-9.])|{_NUMBER})|(?P<word>[^\W\d_]+)|\\(?P<command>[A-Za-z]+|.)
+    rf"""(?P<blank>[ \t\r\n~]+)|(?P<number>[0-9]+\.(?![0-9.])|{_NUMBER})
+    |(?P<word>[^\W\d_]+)|\\(?P<command>[A-Za-z]+|.)
     |(?P<op>\*\*|<=|>=|!=|=|<|>|\+|-|\*|/|\^|_|\(|\)|\[|\]|\{{|\}}|\||,|;|:(?!=)|!|%|\$|&|'|\.\.\.)""",
     re.VERBOSE | re.DOTALL,
 )
@@ -114,7 +130,9 @@ class _Lexer:
             self.add("command", _WORD_COMMANDS.get(word, word))
         elif word in ("or", "and") and self.tokens:
             self.add("op", word)
-        elif is_word(word) or (len(word) > 1 and self.after_number() and (units.named(word) or word in ORDINALS)):
+        elif is_word(word) or (
+            len(word) > 1 and self.after_number() and (units.named(word) or word in ORDINALS)
+        ):
             self.add("text", word)
         else:
             for letter in word:
@@ -140,7 +158,7 @@ class _Lexer:
             self.add("command", name)
 
     def delimiter(self, side: str) -> None:
-        """Read what follows `\\left` or `\\right`: an invisible stop, a bar whose side is known, or a bracket."""
+        r"""Read what follows `\left` or `\right`: an invisible stop, a bar of a known side, or a bracket."""
         while self.text[self.position : self.position + 1] == " ":
             self.position += 1
         following = self.text[self.position : self.position + 1]
@@ -197,9 +215,14 @@ def _without_separator(match: re.Match[str]) -> str:
     return match.group().replace(match.group(1), "")
 
 
+def _is_suffix(word: str) -> bool:
+    """Whether a short word after a number is a unit or the end of an ordinal."""
+    return word in ORDINALS or units.named(word) is not None
+
+
 def is_word(run: str) -> bool:
     """Whether a run of letters is a word rather than a product of variables such as `abcd` or `xyz`."""
-    return len(run) > 3 and not all(one < other for one, other in zip(run, run[1:], strict=False))
+    return len(run) > 3 and not all(one < other for one, other in pairwise(run))
 
 
 def tokenize(text: str) -> list[Token]:

@@ -62,11 +62,15 @@ _SCALES = {
 _POWERS = {"square": 2, "squared": 2, "sq": 2, "cubic": 3, "cubed": 3}
 # After a number these words change or hedge the value, so they are no unit.
 _NOT_UNITS = frozenset(
-    "or and nor not no but if unless either maybe possibly perhaps plus minus times over divided multiplied by "
-    "half halves quarter third to than until through between more less greater fewer mod modulo remainder r "
-    "zero one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty "
-    "i pi e infinity x y z".split()
-)
+    [
+        "or", "and", "nor", "not", "no", "but", "if", "unless", "either", "maybe", "possibly", "perhaps",
+        "plus", "minus", "times", "over", "divided", "multiplied", "by", "half", "halves", "quarter",
+        "third", "to", "than", "until", "through", "between", "more", "less", "greater", "fewer", "mod",
+        "modulo", "remainder", "r", "zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
+        "nine", "ten", "eleven", "twelve", "twenty", "thirty", "forty", "fifty", "i", "pi", "e", "infinity",
+        "x", "y", "z"
+    ]
+)  # fmt: skip
 _WRAPPED = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mbox|rm|operatorname)[ ]?\{([^{}]*)\}")
 _SPACING = re.compile(r"\\[,;:! ]|~|\\q?quad\b|[\u00a0\u2009\u202f]")
 _DEGREE = re.compile(r"\^[ ]?(?:\{[ ]?\\circ[ ]?\}|\\circ\b)|\\degree\b")
@@ -87,44 +91,70 @@ def scale(word: str) -> int | None:
 def read(text: str) -> tuple[str, int] | None:
     """Return the standard form of the unit words in `text` and the factor of its number words.
 
-    `" million square feet"` gives `("foot^2", 1000000)`. None if `text` holds anything that is not plainly a unit
-    or noun: digits, operators, single letters outside the table, hedges.
+    `" million square feet"` gives `("foot^2", 1000000)`. None if `text` holds anything that is not plainly a
+    unit or noun: digits, operators, single letters outside the table, hedges.
     """
     text = _WRAPPED.sub(r" \1 ", _DEGREE.sub(" degree ", text))
     text = _SPACING.sub(" ", text)
-    words: list[str] = []
-    factor, power, position, joiner = 1, "", 0, ""
+    phrase = _Phrase()
+    position = 0
     while position < len(text):
         piece = _PIECE.match(text, position)
-        if piece is None:
+        if piece is None or not phrase.take(piece.group()):
             return None
-        position, token = piece.end(), piece.group()
-        if token[0].isalpha():
-            if scale(token) and not words:
-                factor *= scale(token) or 1
-            elif token.lower() in _POWERS and (not words or token.lower() not in ("squared", "cubed")):
-                power = f"^{_POWERS[token.lower()]}"
-            elif token.lower() in _POWERS:
-                words[-1] += f"^{_POWERS[token.lower()]}"
-            elif token.lower() == "per":
-                joiner = "/"
-            else:
-                name = _noun(token)
-                if name is None:
-                    return None
-                words.append(joiner + name + power)
-                power = joiner = ""
-        elif token[0] == "^":
-            if not words or "^" in words[-1]:
-                return None
-            words[-1] += "^" + token.strip("^ {}")
-        elif token == "/":
-            joiner = "/"
-        elif token in ("*", "-") and not words:
-            return None
-    if power or joiner:
+        position = piece.end()
+    if phrase.power or phrase.joiner:
         return None
-    return "".join(word if word[0] == "/" or not at else " " + word for at, word in enumerate(words)), factor
+    return "".join(phrase.words).strip(), phrase.factor
+
+
+class _Phrase:
+    """The unit words read so far, and what the next word will be joined and raised by."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self.factor = 1
+        self.power = ""
+        self.joiner = ""
+
+    def take(self, token: str) -> bool:
+        """Take one word or sign; False if it does not belong to a unit."""
+        if token[0].isalpha():
+            return self._word(token)
+        if token[0] == "^":
+            return self._raise("^" + token.strip("^ {}"))
+        if token == "/":
+            self.joiner = "/"
+        return bool(self.words) or token not in ("*", "-")
+
+    def _word(self, word: str) -> bool:
+        lower = word.lower()
+        scaled = None if self.words else scale(word)
+        if scaled is not None:
+            self.factor *= scaled
+        elif lower in _POWERS and self.words and lower.endswith("d"):
+            return self._raise(f"^{_POWERS[lower]}")
+        elif lower in _POWERS:
+            self.power = f"^{_POWERS[lower]}"
+        elif lower == "per":
+            self.joiner = "/"
+        else:
+            return self._unit(word)
+        return True
+
+    def _unit(self, word: str) -> bool:
+        name = _noun(word)
+        if name is None:
+            return False
+        self.words.append((self.joiner or " ") + name + self.power)
+        self.power = self.joiner = ""
+        return True
+
+    def _raise(self, power: str) -> bool:
+        if not self.words or "^" in self.words[-1]:
+            return False
+        self.words[-1] += power
+        return True
 
 
 def _noun(word: str) -> str | None:

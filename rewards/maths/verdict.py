@@ -20,8 +20,8 @@ _IGNORED = re.compile(r"\s+|\\left|\\right|\\[,;:! ]")
 def judge(answer: str, reference: str, numerals_only: bool = False) -> Verdict:
     """Compare an answer with a reference; with `numerals_only` a numeral equals only a numeral.
 
-    A reference of a kind that is compared only as text accepts just its own text. One that is malformed or has no
-    value is a gold error, whatever the answer.
+    A reference of a kind that is compared only as text accepts just its own text. One that is malformed or
+    has no value is a gold error, whatever the answer.
     """
     try:
         gold = _read(reference)

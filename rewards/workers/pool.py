@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from rewards.workers import messages
 
 START_SECONDS = 60.0
 TASKS_PER_WORKER = 2000
-# A worker forked before the server had loaded the algebra system would load it itself, in the middle of a task.
+# A worker forked before the server had loaded the algebra system would load it itself, amid a task.
 COLD_SECONDS = 1.0
 
 _BOOTSTRAP = (
@@ -85,8 +85,8 @@ class _Server:
 class Pool:
     """Judges pairs of texts in killable processes.
 
-    The server starts when the pool is made, so that it is warm by the time a worker is needed. After a fork of the
-    caller, the child's pool starts a server of its own.
+    The server starts when the pool is made, so that it is warm by the time a worker is needed. After a fork
+    of the caller, the child's pool starts a server of its own.
     """
 
     def __init__(self, size: int = 2, timeout_s: float = 1.0) -> None:
@@ -128,7 +128,7 @@ class Pool:
                         self._discard(worker)
                         return "timeout"
                     except OSError:
-                        # The worker died: of a limit that this task broke, or of one that an earlier task used up.
+                        # The worker died, of a limit that this task broke or an earlier one used up.
                         self._discard(worker)
         return "timeout"
 
@@ -141,7 +141,7 @@ class Pool:
         return reply
 
     @contextlib.contextmanager
-    def _returned(self, worker: _Worker) -> Iterator[None]:
+    def _returned(self, worker: _Worker) -> Generator[None]:
         """Put the worker back; throw away one that was interrupted or has served long enough."""
         try:
             yield

@@ -23,7 +23,9 @@ def test_many_are_graded_in_order() -> None:
     reward = AnswerReward(style="boxed")
     answers = ["5", "x+11", "x-11", "y<4", "", "12"]
     golds = ["5", "11+x", "11+x", "(-\\infty,4)", "5", "13"]
-    graded = reward.grade_many([rf"\boxed{{{answer}}}" for answer in answers], [problem(gold) for gold in golds])
+    graded = reward.grade_many(
+        [rf"\boxed{{{answer}}}" for answer in answers], [problem(gold) for gold in golds]
+    )
     assert [one.status for one in graded] == ["correct", "correct", "wrong", "correct", "no_answer", "wrong"]
     with pytest.raises(ValueError):
         reward.grade_many(["a"], [])

@@ -6,8 +6,22 @@ import pytest
 from rewards import check, grading
 
 CASES = [
-    {"id": "a", "kind": "k", "completion": r"\boxed{5}", "reference": "5", "style": "boxed", "expected": True},
-    {"id": "b", "kind": "k", "completion": r"\boxed{5}", "reference": "6", "style": "boxed", "expected": True},
+    {
+        "id": "a",
+        "kind": "k",
+        "completion": r"\boxed{5}",
+        "reference": "5",
+        "style": "boxed",
+        "expected": True,
+    },
+    {
+        "id": "b",
+        "kind": "k",
+        "completion": r"\boxed{5}",
+        "reference": "6",
+        "style": "boxed",
+        "expected": True,
+    },
     {"id": "c", "kind": "l", "completion": "#### 5", "reference": "5", "style": "gsm8k", "expected": False},
     {"id": "d", "completion": "#### 6", "reference": "5", "style": "gsm8k", "expected": False},
     {"id": "e", "completion": "5", "reference": "5", "style": "boxed", "expected": True, "debatable": True},

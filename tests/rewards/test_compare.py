@@ -15,12 +15,17 @@ def test_equal_answers_are_accepted_both_ways(kind: str) -> None:
 @pytest.mark.parametrize("kind", DIFFERENT)
 def test_different_answers_are_refused_both_ways(kind: str) -> None:
     accepted = [
-        pair for pair in DIFFERENT[kind] for answer, gold in (pair, pair[::-1]) if judge(answer, gold) == "correct"
+        pair
+        for pair in DIFFERENT[kind]
+        for answer, gold in (pair, pair[::-1])
+        if judge(answer, gold) == "correct"
     ]
     assert not accepted
 
 
-@pytest.mark.parametrize("reference", ["", r"\frac{}{}", r"\frac{1}{", "{{{", "?", "nan", r"\frac{5}{0}", r"\infty-\infty"])
+@pytest.mark.parametrize(
+    "reference", ["", r"\frac{}{}", r"\frac{1}{", "{{{", "?", "nan", r"\frac{5}{0}", r"\infty-\infty"]
+)
 def test_a_bad_reference_is_reported_and_never_rewarded(reference: str) -> None:
     assert fault(reference) is not None
     assert judge(reference, reference) == "gold_error"
@@ -29,7 +34,7 @@ def test_a_bad_reference_is_reported_and_never_rewarded(reference: str) -> None:
 def test_what_cannot_be_read_equals_only_its_own_text() -> None:
     recurrence = r"F_n = \sum_{k=0}^{n-1} F_k F_{n-k-1}"
     assert judge(recurrence.replace(" ", ""), recurrence) == "correct"
-    assert judge(r"F_n = \sum_{k=0}^{n-2} F_k F_{n-k-2}", recurrence) == "wrong"
+    assert judge(r"F_n = \sum_{k=0}^{n-2} F_k F_{n-k-2}", recurrence) == "unparsed"
 
 
 def test_open_arithmetic_is_no_numeral_either_way() -> None:
@@ -40,7 +45,9 @@ def test_open_arithmetic_is_no_numeral_either_way() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [r"9^{9^{9}}", r"10^{10^{10}}", "100000000!", r"\binom{1000000000}{500000000}", r"\sin(10^{10^{10}})", "9!!!!!",
+    [
+     r"9^{9^{9}}", r"10^{10^{10}}", "100000000!", r"\binom{1000000000}{500000000}", r"\sin(10^{10^{10}})",
+     "9!!!!!",
      r"\sum_{k=1}^{10^{12}} 1/k", "(x+y+z+w+1)^{400}", r"e^{e^{e^{e^{9}}}}", "(" * 200 + "x" + ")" * 200,
      "x^" * 300 + "x", r"\frac{1}{" * 200 + "1" + "}" * 200, "2**9999999999", "x" * 1000, r"\pm" * 300 + "1"],
 )  # fmt: skip

@@ -29,7 +29,9 @@ def test_values_are_weighted_and_the_first_status_stands() -> None:
     assert reward("#### 6", PROBLEM) == Reward(0 + 0.5 - 2 * 0.06, "wrong", "6")
     assert reward("", PROBLEM) == Reward(0, "no_answer", None)
     responses = ["#### 5", "#### 6", ""]
-    assert reward.grade_many(responses, [PROBLEM] * 3) == [reward(response, PROBLEM) for response in responses]
+    assert reward.grade_many(responses, [PROBLEM] * 3) == [
+        reward(response, PROBLEM) for response in responses
+    ]
 
 
 def test_a_plain_function_is_a_part() -> None:
@@ -81,6 +83,8 @@ def test_format_reward_asks_only_for_an_answer() -> None:
 def test_every_shipped_config_accepts_the_right_answer_and_refuses_a_wrong_one(path: Path) -> None:
     config = OmegaConf.to_container(OmegaConf.load(path))
     reward = Composed(parts=[config])
-    right, wrong = (rf"So #### {n}" if "gsm8k" in path.read_text() else rf"Answer: \boxed{{{n}}}" for n in (5, 6))
+    right, wrong = (
+        rf"So #### {n}" if "gsm8k" in path.read_text() else rf"Answer: \boxed{{{n}}}" for n in (5, 6)
+    )
     assert reward(right, PROBLEM).status == "correct"
     assert reward(right, PROBLEM).value >= 1 > reward(wrong, PROBLEM).value

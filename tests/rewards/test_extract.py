@@ -29,7 +29,13 @@ def test_boxed_takes_the_last_closed_box(response: str, answer: str | None) -> N
 
 @pytest.mark.parametrize(
     ("response", "answer"),
-    [("a\n#### 5\nb", "5"), ("#### 1\n#### 2", "2"), ("5", None), ("####\n5", None), ("<think>#### 3</think>4", None)],
+    [
+        ("a\n#### 5\nb", "5"),
+        ("#### 1\n#### 2", "2"),
+        ("5", None),
+        ("####\n5", None),
+        ("<think>#### 3</think>4", None),
+    ],
 )
 def test_gsm8k_takes_the_line_of_the_last_mark(response: str, answer: str | None) -> None:
     assert extract.gsm8k(response) == answer

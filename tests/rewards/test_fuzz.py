@@ -1,5 +1,6 @@
-"""No text makes the reader raise anything but its own errors, run long, or answer differently from the other side."""
+"""No text makes the reader raise anything but its own errors, run long, or judge one-sidedly."""
 
+import contextlib
 import json
 import random
 import time
@@ -18,10 +19,14 @@ from tests.rewards.shared_data import CASES, needs_cases
 LIMIT_S = 1.5
 PIECES = [piece for pairs in (*SAME.values(), *DIFFERENT.values()) for pair in pairs for piece in pair]
 FRAGMENTS = [
-    "x", "y", "1", "23", ".5", r"\frac", r"\sqrt", "{", "}", "(", ")", "[", "]", "^", "_", "+", "-", "*", "/", ",", "|",
-    "=", "<", r"\le", r"\pm", r"\text{or}", r"\text{ cm}", r"\infty", r"\cup", r"\{", r"\}", "!", "%", "$", ":", " ",
-    r"\begin{pmatrix}", r"\end{pmatrix}", "&", r"\\", r"\sin", r"\log_", "e", "i", r"\left(", r"\right|", "½", "²", "∞",
-    "9999999", "1e99", "'", r"\overline{", r"\binom", r"\mathbb{R}", r"\in", r"\mid", "and", "million", r"^\circ",
+    "x", "y", "1", "23", ".5", r"\frac", r"\sqrt", "{", "}", "(", ")", "[", "]", "^", "_", "+", "-", "*",
+    "/", ",", "|",
+    "=", "<", r"\le", r"\pm", r"\text{or}", r"\text{ cm}", r"\infty", r"\cup", r"\{", r"\}", "!", "%", "$",
+    ":", " ",
+    r"\begin{pmatrix}", r"\end{pmatrix}", "&", r"\\", r"\sin", r"\log_", "e", "i", r"\left(", r"\right|",
+    "½", "²", "∞",
+    "9999999", "1e99", "'", r"\overline{", r"\binom", r"\mathbb{R}", r"\in", r"\mid", "and", "million",
+    r"^\circ",
 ]  # fmt: skip
 
 answers = st.one_of(
@@ -39,10 +44,8 @@ answers = st.one_of(
 @example(r"\pm" * 400 + "1")
 def test_reading_fails_only_in_its_own_way_and_in_time(text: str) -> None:
     start = time.perf_counter()
-    try:
+    with contextlib.suppress(MathsError):
         parse(text)
-    except MathsError:
-        pass
     assert time.perf_counter() - start < LIMIT_S
 
 

@@ -28,7 +28,9 @@ def written(value: Fraction, source: random.Random) -> str:
     """Write a number in one of the ways that references use."""
     sign, size = "-" if value < 0 else "", abs(value)
     if size.denominator == 1:
-        return source.choice([f"{value}", f"{sign}{int(size):,}", f"{sign}{int(size)}.0", f"${sign}{int(size)}"])
+        return source.choice(
+            [f"{value}", f"{sign}{int(size):,}", f"{sign}{int(size)}.0", f"${sign}{int(size)}"]
+        )
     fraction = rf"\frac{{{size.numerator}}}{{{size.denominator}}}"
     whole, rest = divmod(size.numerator, size.denominator)
     mixed = rf"{whole}\frac{{{rest}}}{{{size.denominator}}}" if whole else fraction

@@ -34,7 +34,10 @@ def verdicts(rows: list[tuple[str, str, str, bool]]) -> list[bool]:
 
 def fresh(index: int) -> list[tuple[str, str, str, bool]]:
     """Mixed rows that no cache knows."""
-    return [(rf"\boxed{{x+{index}}}", f"{index}+x", "boxed", True), (rf"\boxed{{x+{index}}}", "x-1", "boxed", False)]
+    return [
+        (rf"\boxed{{x+{index}}}", f"{index}+x", "boxed", True),
+        (rf"\boxed{{x+{index}}}", "x-1", "boxed", False),
+    ]
 
 
 @needs_cases
@@ -65,21 +68,24 @@ def test_verdicts_do_not_depend_on_which_side_is_the_reference() -> None:
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize(
-    "bad", [None, b"\\boxed{5}", 5, ["5"], "", "\ud83d", "\\boxed{\ud83d}", "{" * 10**6, "\\boxed{" * 10**5, "\x00"]
+    "bad",
+    [None, b"\\boxed{5}", 5, ["5"], "", "\ud83d", "\\boxed{\ud83d}", "{" * 10**6, "\\boxed{" * 10**5, "\x00"],
 )
 def test_bad_input_gets_a_status(style: str, bad: object) -> None:
     assert rewards.grade(bad, "5", style).value == 0  # type: ignore[arg-type]
     assert rewards.grade("\\boxed{5}\n#### 5\nAnswer: 5", bad, style).status in ("gold_error", "wrong")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("reference", [None, b"5", "", "  ", "{" * 10**6, r"\frac{1}{", "nan", r"\frac{5}{0}"])
+@pytest.mark.parametrize(
+    "reference", [None, b"5", "", "  ", "{" * 10**6, r"\frac{1}{", "nan", r"\frac{5}{0}"]
+)
 def test_a_bad_reference_is_a_gold_error(reference: object) -> None:
     assert rewards.grade(r"\boxed{5}", reference).status == "gold_error"  # type: ignore[arg-type]
     assert rewards.grade(f"Answer: {reference}", reference, "plain").value == 0  # type: ignore[arg-type]
 
 
 def test_an_unknown_style_is_named() -> None:
-    with pytest.raises(ValueError, match="'latex'.*boxed, gsm8k, plain, paper"):
+    with pytest.raises(ValueError, match=r"'latex'.*boxed, gsm8k, plain, paper"):
         rewards.grade("", "5", "latex")
 
 
@@ -135,7 +141,8 @@ def test_in_a_child_process_and_afterwards_in_the_parent(method: str) -> None:
 def test_importing_rewards_is_cheap_and_grading_numbers_needs_no_algebra() -> None:
     code = (
         "import sys, rewards; assert 'rewards.grading' not in sys.modules; "
-        "assert rewards.grade('#### 5', '5', 'gsm8k').value == 1; assert rewards.grade(r'\\boxed{x}', 'x').value == 1; "
+        "assert rewards.grade('#### 5', '5', 'gsm8k').value == 1; "
+        "assert rewards.grade(r'\\boxed{x}', 'x').value == 1; "
         "assert not {'sympy', 'mpmath'} & set(sys.modules)"
     )
     root = Path(__file__).resolve().parents[2]
@@ -148,7 +155,9 @@ def test_grading_leaves_no_process_behind() -> None:
         "pool = grading.shared_pool(); print(pool._server.process.pid, pool._idle[0].process_id)"
     )
     root = Path(__file__).resolve().parents[2]
-    out = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    ).stdout
     assert [pid for pid in out.split() if Path(f"/proc/{pid}").exists()] == []
 
 

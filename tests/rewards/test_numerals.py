@@ -10,9 +10,12 @@ from rewards.maths import lines, numerals
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("1,234", 1234), (r"10,\!000", 10000), (r"1\,000", 1000), ("7{,}425{,}000", 7425000), ("1,000.99", "1000.99"),
-        (r"\frac12", "1/2"), (r"\frac1{72}", "1/72"), (r"-1\frac{1}{2}", "-3/2"), ("1 1/4", "5/4"), ("3/4", "3/4"),
-        (r"3 \times 10^{-4}", "3/10000"), ("2.5E-3", "1/400"), (r"0.\overline{3}", "1/3"), ("5.", 5), (".75", "3/4"),
+        ("1,234", 1234), (r"10,\!000", 10000), (r"1\,000", 1000), ("7{,}425{,}000", 7425000), ("1,000.99",
+        "1000.99"),
+        (r"\frac12", "1/2"), (r"\frac1{72}", "1/72"), (r"-1\frac{1}{2}", "-3/2"), ("1 1/4", "5/4"), ("3/4",
+        "3/4"),
+        (r"3 \times 10^{-4}", "3/10000"), ("2.5E-3", "1/400"), (r"0.\overline{3}", "1/3"), ("5.", 5),
+        (".75", "3/4"),
         ("**72**", 72), ("$17$", 17), (r"185\\", 185), ("+5", 5),
     ],
 )  # fmt: skip
@@ -20,7 +23,9 @@ def test_numerals_are_exact(text: str, value: int | str) -> None:
     assert numerals.read(text) == (Fraction(value), "")
 
 
-@pytest.mark.parametrize("text", ["1,8", "12,34", "1,0000", "1/0", "12*4", "", "-", ".", "--5", "0,123", "1e999999999"])
+@pytest.mark.parametrize(
+    "text", ["1,8", "12,34", "1,0000", "1/0", "12*4", "", "-", ".", "--5", "0,123", "1e999999999"]
+)
 def test_what_is_no_numeral(text: str) -> None:
     assert numerals.read(text) is None
 
@@ -45,7 +50,9 @@ def test_a_number_in_a_line(line: str, value: int | Fraction, unit: str) -> None
     assert numeral.unit.replace(",", "").replace(".", "") == unit.replace(",", "").replace(".", "")
 
 
-@pytest.mark.parametrize("line", ["18 or 20", "5x", "12*4", "72 R 2", "about 5", "5 and a half", "17 minus", "5 5"])
+@pytest.mark.parametrize(
+    "line", ["18 or 20", "5x", "12*4", "72 R 2", "about 5", "5 and a half", "17 minus", "5 5"]
+)
 def test_a_line_with_a_second_number_or_a_hedge_has_none(line: str) -> None:
     assert lines.read(line) is None
 

@@ -2,6 +2,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_a_task_past_its_deadline_is_a_timeout_and_its_worker_is_replaced(small_
     worker = small_pool._idle[0].process_id
     small_pool.timeout_s = 0.001
     assert small_pool.judge(*SLOW) == "timeout"
-    assert not os.path.exists(f"/proc/{worker}")
+    assert not Path(f"/proc/{worker}").exists()
     small_pool.timeout_s = 1.0
     assert small_pool.judge("x+1", "1+x") == "correct"
     assert small_pool._idle[0].process_id != worker
@@ -43,7 +44,8 @@ def test_waiting_in_the_queue_does_not_count(small_pool: Pool) -> None:
     os.kill(small_pool._idle[0].process_id, signal.SIGSTOP)
     results: list[str] = []
     threads = [
-        threading.Thread(target=lambda n=n: results.append(small_pool.judge(f"x+{n}", f"{n}+x"))) for n in range(4)
+        threading.Thread(target=lambda n=n: results.append(small_pool.judge(f"x+{n}", f"{n}+x")))
+        for n in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -73,7 +75,9 @@ def test_a_worker_is_replaced_after_enough_tasks(small_pool: Pool, monkeypatch: 
     assert small_pool._idle[0].process_id != worker
 
 
-def test_an_interrupted_caller_throws_its_worker_away(small_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_caller_throws_its_worker_away(
+    small_pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small_pool.judge("x+1", "1+x")
 
     def interrupt(*_: object) -> None:
@@ -97,7 +101,7 @@ def test_the_callers_alarm_is_left_alone(small_pool: Pool) -> None:
 
 def test_a_worker_has_limits(small_pool: Pool) -> None:
     small_pool.judge("x+1", "1+x")
-    limits = open(f"/proc/{small_pool._idle[0].process_id}/limits").read()
+    limits = Path(f"/proc/{small_pool._idle[0].process_id}/limits").read_text()
     values = {line[:25].strip(): line[25:].split() for line in limits.splitlines()}
     assert int(values["Max address space"][0]) == 1 << 30
     assert int(values["Max cpu time"][0]) < 60
@@ -115,5 +119,5 @@ def test_a_closed_pool_says_so(small_pool: Pool) -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(ValueError, match="got 0 and 1.0"):
+    with pytest.raises(ValueError, match=r"got 0 and 1\.0"):
         Pool(size=0)
