@@ -42,9 +42,11 @@ _DROPPED = frozenset(
 _RENAMED = {
     "{": "lset", "lbrace": "lset", "}": "rset", "rbrace": "rset", "lbrack": "[", "rbrack": "]",
     "lvert": "lbar", "rvert": "rbar", "vert": "|", "mid": "mid", "langle": "langle", "rangle": "rangle",
-    "%": "%", "$": "currency", "#": "#", "&": "&", "_": "_", "\\": "newline", "newline": "newline", "cr": "newline",
+    "%": "%", "$": "currency", "#": "#", "&": "&", "_": "_",
+    "\\": "newline", "newline": "newline", "cr": "newline",
     "cdot": "*", "times": "*", "ast": "*", "div": "/", "colon": ":", "pm": "pm", "mp": "mp",
-    "leq": "<=", "le": "<=", "leqslant": "<=", "geq": ">=", "ge": ">=", "geqslant": ">=", "lt": "<", "gt": ">",
+    "leq": "<=", "le": "<=", "leqslant": "<=", "geq": ">=", "ge": ">=", "geqslant": ">=",
+    "lt": "<", "gt": ">",
     "neq": "!=", "ne": "!=", "approx": "approx", "simeq": "approx", "doteq": "approx", "equiv": "equiv",
     "in": "in", "cup": "cup", "cap": "cap", "setminus": "setminus", "smallsetminus": "setminus",
     "backslash": "setminus", "lor": "or", "vee": "or", "land": "and", "wedge": "and",
