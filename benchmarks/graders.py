@@ -1,7 +1,7 @@
 """How fast answers are graded, against math-verify in the same run: `python benchmarks/graders.py`.
 
-One process, one thread. Every answer is new, so no cache helps. math-verify is imported if it is installed here;
-otherwise name an interpreter that has it: `--math-verify-python PATH`. The last line is one JSON object;
+One process, one thread. Every answer is new, so no cache helps. math-verify is imported if it is installed
+here; otherwise name an interpreter that has it: `--math-verify-python PATH`. The last line is a JSON object;
 `vs_math_verify` is the smaller of the two ratios, null where math-verify is not to be had.
 """
 
@@ -21,7 +21,8 @@ REPEATS = 3
 SIZES = {"ours": 20_000, "math_verify": 400}
 HOSTILE = [
     r"9^{9^{9}}", r"10^{10^{10}}", "100000000!", r"\binom{1000000000}{500000000}", "(x+y+z+w+1)^{400}",
-    r"\sin(10^{10^{10}})", r"\sum_{k=1}^{10^{12}} \frac{1}{k^2}", r"\int_0^1 x^{x^x} dx", "9!!!!!", "2**9999999999",
+    r"\sin(10^{10^{10}})", r"\sum_{k=1}^{10^{12}} \frac{1}{k^2}", r"\int_0^1 x^{x^x} dx", "9!!!!!",
+    "2**9999999999",
     "7" * 6000, "1+" * 700 + "1", r"\frac{1}{1+" * 300 + "1" + "}" * 300, r"\tan(" * 60 + "x" + ")" * 60,
     "__import__('os').system('true')", "x^" * 400 + "x", "\\boxed{" * 500, r"\prod_{n=1}^{100000000} n",
 ]  # fmt: skip
@@ -71,7 +72,7 @@ def math_verify_rates(interpreter: str | None) -> dict[str, float] | None:
         return json.loads(out.splitlines()[-1])
     if importlib.util.find_spec("math_verify") is None:
         return None
-    from math_verify import parse, verify  # ty: ignore[unresolved-import]
+    from math_verify import parse, verify  # ty: ignore[import-not-found]
 
     return rates(
         lambda response, gold: verify(parse(rf"\boxed{{{gold}}}"), parse(response)), SIZES["math_verify"]

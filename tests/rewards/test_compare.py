@@ -37,6 +37,13 @@ def test_what_cannot_be_read_equals_only_its_own_text() -> None:
     assert judge(r"F_n = \sum_{k=0}^{n-2} F_k F_{n-k-2}", recurrence) == "unparsed"
 
 
+def test_text_that_only_looks_alike_is_not_equal() -> None:
+    unreadable, readable = r"3 \text{not cm}", r"3 \text{notcm}"
+    assert judge(readable, unreadable) == "wrong"
+    assert judge(unreadable, readable) == "unparsed"
+    assert judge(unreadable, unreadable) == "correct"
+
+
 def test_open_arithmetic_is_no_numeral_either_way() -> None:
     assert judge("1024", "2^{10}") == "correct"
     assert judge("1024", "2^{10}", numerals_only=True) == "wrong"

@@ -13,6 +13,7 @@ from rewards import extract
         (r"\boxed 6$", "6"),
         (r"\boxed\frac12$", r"\frac12"),
         (r"\boxed{\{2,5\}}", r"\{2,5\}"),
+        (r"\boxed{(0,\}} or so}", r"(0,\}"),
         (r"\boxed{\frac{1}{2}} and more", r"\frac{1}{2}"),
         ("\\boxed{\n 8\n}", "8"),
         (r"<think>\boxed{3}</think> \boxed{4}", "4"),

@@ -93,6 +93,7 @@ def test_statuses() -> None:
     assert rewards.grade(r"\boxed{6}", "5").status == "wrong"
     assert rewards.grade("6", "5").status == "no_answer"
     assert rewards.grade(r"\boxed{\frac{}{}}", "5").status == "unparsed"
+    assert rewards.grade("Answer: 48*17", "816", "plain").status == "unparsed"
     assert rewards.grade(r"\boxed{5}", "5") == rewards.grade(r"it is \boxed{5}.", "5")
     assert rewards.grade(r"\boxed{5}", "5").extracted == "5"
 
@@ -120,8 +121,14 @@ def test_under_asyncio() -> None:
     assert asyncio.run(gather()) == [[expected for *_, expected in rows]] * 5
 
 
+def server_id() -> int:
+    server = grading.shared_pool()._server
+    assert server is not None
+    return server.process.pid
+
+
 def _child(queue: multiprocessing.SimpleQueue) -> None:
-    queue.put(verdicts(MIXED + fresh(200)))
+    queue.put((verdicts(MIXED + fresh(200)), server_id()))
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -132,7 +139,9 @@ def test_in_a_child_process_and_afterwards_in_the_parent(method: str) -> None:
     queue = context.SimpleQueue()
     child = context.Process(target=_child, args=(queue,))
     child.start()
-    assert queue.get() == expected
+    found, its_server = queue.get()
+    assert found == expected
+    assert its_server != server_id()
     child.join(30)
     assert child.exitcode == 0
     assert verdicts(MIXED + fresh(202)) == expected

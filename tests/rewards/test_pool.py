@@ -1,5 +1,6 @@
 import os
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
@@ -79,6 +80,7 @@ def test_an_interrupted_caller_throws_its_worker_away(
     small_pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_pool.judge("x+1", "1+x")
+    worker = small_pool._idle[0].process_id
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -86,7 +88,7 @@ def test_an_interrupted_caller_throws_its_worker_away(
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(messages, "receive", interrupt)
         small_pool.judge("x+2", "x+3")
-    assert small_pool._idle == []
+    assert not Path(f"/proc/{worker}").exists()
     assert small_pool.judge("x+2", "2+x") == "correct"
 
 
@@ -109,6 +111,10 @@ def test_a_worker_has_limits(small_pool: Pool) -> None:
 
 
 def test_lone_surrogates_travel(small_pool: Pool) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        messages.send(ours, ["\ud83d", "½"])
+        assert messages.receive(theirs) == ["\ud83d", "½"]
     assert small_pool.judge("\ud83d", "5") == "unparsed"
 
 
