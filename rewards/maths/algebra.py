@@ -9,16 +9,15 @@ from typing import Any
 from rewards.maths import nodes
 from rewards.maths.nodes import Node, Unsupported
 
-
-def _nothing() -> None:
-    """Do nothing."""
-
-
-# Called before the algebra system is loaded late, which takes longer than a comparison may.
-before_loading: Callable[[], None] = _nothing
+# Loading takes longer than a comparison may: a process with a deadline forbids it.
+may_load: bool = True
 
 MAX_NODES = 150
 MAX_POWER = 8
+
+
+class NotLoaded(Exception):
+    """The algebra system would have to be loaded first."""
 
 
 def is_loaded() -> bool:
@@ -27,9 +26,13 @@ def is_loaded() -> bool:
 
 
 def load() -> Any:
-    """Return the algebra system, loading it if need be."""
-    if not is_loaded():
-        before_loading()
+    """Return the algebra system, loading it if need be.
+
+    Raises:
+        NotLoaded: that is forbidden here.
+    """
+    if not is_loaded() and not may_load:
+        raise NotLoaded("the algebra system is not loaded")
     import sympy
     import sympy.solvers.inequalities
 
@@ -40,7 +43,8 @@ def warm_up() -> None:
     """Load the algebra system and fill its caches, so that processes forked from this one answer at once."""
     x = nodes.symbol("x")
     same_zeros(Node("divide", (nodes.number(1), x)), Node("divide", (x, nodes.number(2))))
-    solve_inequality(Node("add", (Node("power", (x, nodes.number(2))), nodes.number(-4))), "<")
+    for left in (Node("power", (x, nodes.number(2))), Node("absolute", (x,))):
+        solve_inequality(Node("add", (left, nodes.number(-4))), "<")
 
 
 def same_zeros(one: Node, other: Node) -> bool:

@@ -70,7 +70,7 @@ def _special(text: str) -> Node | None:
 def _is_words(text: str) -> bool:
     """Whether letters are a word: long runs, and short ones with a vowel unless in order like `abc`."""
     lower = text.lower()
-    if len(text) > 3:
+    if len(text) > 3 or lower == "no":
         return True
     ascending = all(one < other for one, other in pairwise(lower))
     vowels = "aeiou" if len(text) == 3 else "ou"

@@ -27,7 +27,7 @@ def canonical(node: Node) -> Node:
         return Node("set", _flattened(node.args))
     if node.kind == "list" and len(node.args) == 1 and node.args[0].kind == "matrix":
         return node.args[0]
-    if node.kind in ("tuple", "list"):
+    if node.kind in ("tuple", "list") and not nodes.mentions(node, "plusminus"):
         return Node(node.kind, tuple(canonical(arg) for arg in node.args))
     if node.kind == "multiply" and node.args[1].kind == "matrix":
         scalar, matrix = node.args

@@ -81,7 +81,7 @@ def bare(text: str) -> str:
     for _ in range(4):
         before = text
         text = text.rstrip().removesuffix("\\\\").rstrip()
-        if text.endswith((".", ",")) and not text.endswith(".."):
+        if text.endswith((".", ",")) and not text.endswith(("..", "\\,")):
             text = text[:-1].rstrip()
         for opening, closing in _WRAPPERS:
             if (

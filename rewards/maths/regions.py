@@ -49,15 +49,18 @@ def region(node: Node) -> Region | None:
     if node.kind in ("tuple", "list", "interval") and len(node.args) == 2:
         brackets = {"tuple": "()", "list": "[]"}.get(node.kind, node.value)
         return _interval(node.args[0], brackets[0] == "[", node.args[1], brackets[1] == "]")
-    if node.kind == "set":
+    if node.kind == "set" or (node.kind == "items" and not _has_conditions(node)):
         return Region(None, _merged([_point(arg) for arg in node.args]))
     if node.kind == "relation":
         return _relation(node)
     if node.kind in ("union", "intersection", "difference"):
         return _combined(node.kind, *(region(arg) for arg in node.args))
-    if node.kind == "items" and any(arg.kind in ("relation", "interval", "union") for arg in node.args):
-        return _items(node)
-    return None
+    return _items(node) if node.kind == "items" else None
+
+
+def _has_conditions(node: Node) -> bool:
+    """Whether a list has members other than values."""
+    return any(arg.kind in ("relation", "interval", "union", "tuple", "list", "set") for arg in node.args)
 
 
 def same(one: Region, other: Region) -> bool:

@@ -42,6 +42,7 @@ newton: N newtons
 joule: J joules
 watt: W watts
 hertz: Hz
+kelvin: K
 mile/hour: mph
 kilometre/hour: kph kmh
 unit: units
@@ -125,7 +126,7 @@ class _Phrase:
             return self._raise("^" + token.strip("^ {}"))
         if token == "/":
             self.joiner = "/"
-        return bool(self.words) or token not in ("*", "-")
+        return bool(self.words) or token not in ("*", "-", "!")
 
     def _word(self, word: str) -> bool:
         lower = word.lower()

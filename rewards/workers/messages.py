@@ -10,8 +10,8 @@ from typing import Any
 
 _HEADER = struct.Struct("!I")
 
-# A worker sends this when it first loads the algebra system: the clock starts again.
-LOADING = "loading"
+# A worker forked before the algebra system was loaded gives back with this a task that needs it.
+COLD = "cold"
 
 
 class Closed(OSError):

@@ -21,7 +21,7 @@ from rewards.workers import messages
 
 START_SECONDS = 60.0
 TASKS_PER_WORKER = 2000
-# A worker forked before the server had loaded the algebra system would load it itself, amid a task.
+# A worker forked before the server had loaded the algebra system is soon replaced by a warm one.
 COLD_SECONDS = 1.0
 
 _BOOTSTRAP = (
@@ -118,12 +118,17 @@ class Pool:
         Raises:
             RuntimeError: the pool is closed, or no worker can be started.
         """
+        needs_warm = False
         with self._slots:
-            for _ in range(2):
-                worker = self._take()
+            for _ in range(3):
+                worker = self._take(needs_warm)
                 with self._returned(worker):
                     try:
-                        return self._ask(worker, [answer, reference, numerals_only])
+                        verdict = self._ask(worker, [answer, reference, numerals_only])
+                        if verdict != messages.COLD:
+                            return verdict
+                        needs_warm = True
+                        self._discard(worker)
                     except TimeoutError:
                         self._discard(worker)
                         return "timeout"
@@ -135,10 +140,7 @@ class Pool:
     def _ask(self, worker: _Worker, task: list[Any]) -> str:
         worker.tasks_left -= 1
         messages.send(worker.channel, task)
-        reply = messages.LOADING
-        while reply == messages.LOADING:
-            reply = messages.receive(worker.channel, time.monotonic() + self.timeout_s)
-        return reply
+        return messages.receive(worker.channel, time.monotonic() + self.timeout_s)
 
     @contextlib.contextmanager
     def _returned(self, worker: _Worker) -> Generator[None]:
@@ -156,27 +158,27 @@ class Pool:
         with self._lock:
             self._idle.append(worker)
 
-    def _take(self) -> _Worker:
+    def _take(self, needs_warm: bool) -> _Worker:
         with self._lock:
             if self._closed:
                 raise RuntimeError("This pool of graders is closed.")
-            if self._idle:
+            if self._idle and not needs_warm:
                 return self._idle.pop()
             for attempt in range(2):
                 try:
-                    return self._fork()
+                    return self._fork(needs_warm)
                 except OSError as error:
                     if attempt:
                         raise RuntimeError(f"No grading worker could be started: {error}") from error
         raise AssertionError("unreachable")
 
-    def _fork(self) -> _Worker:
+    def _fork(self, needs_warm: bool) -> _Worker:
         if self._server is None:
             self._server = _Server()
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                process_id, is_warm = self._server.ask(["fork"], theirs.fileno())
+                process_id, is_warm = self._server.ask(["fork", needs_warm], theirs.fileno())
             worker = _Worker(process_id, ours, is_warm)
         except BaseException:
             ours.close()

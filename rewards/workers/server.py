@@ -35,6 +35,8 @@ def serve(control_fd: int) -> None:
             except OSError:
                 break
             if request[0] == "fork":
+                if request[1] and not algebra.is_loaded():
+                    algebra.warm_up()
                 messages.send(control, _fork(control, children))
             elif request[0] == "kill":
                 _kill(request[1], children)
@@ -78,7 +80,7 @@ def _kill(child: int, children: set[int]) -> None:
 def work(channel: socket.socket) -> None:
     """Judge one pair of texts after another until the caller is gone."""
     _limit_resources()
-    algebra.before_loading = lambda: messages.send(channel, messages.LOADING)
+    algebra.may_load = False
     while True:
         try:
             task = messages.receive(channel)
@@ -92,9 +94,9 @@ def _judge(task: list[Any]) -> str:
     """Return the verdict; whatever an answer breaks is the answer's fault."""
     try:
         return verdict.judge(*task)
-    except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError):
-        return "unparsed"
-    except (RecursionError, NotImplementedError, RuntimeError, MemoryError):
+    except algebra.NotLoaded:
+        return messages.COLD
+    except Exception:
         return "unparsed"
 
 

@@ -58,9 +58,11 @@ SAME = {
         (r"\frac{1\pm\sqrt5}{2}", r"\frac{1+\sqrt5}{2},\frac{1-\sqrt5}{2}"), (r"\pm1,\pm2", "-2,-1,1,2"),
         (r"\{(1,2),(3,4)\}", "(3,4),(1,2)"), ("1, 2, and 3", "3,2,1"), (r"\mp 3", r"\pm 3"), ("5", r"\{5\}"),
         (r"\varnothing", r"\{\}"),
+        (r"\{1\}\cup\{2\}", "1,2"), (r"(\pm1,0)", "(1,0),(-1,0)"),
     ],
     "text": [
-        ("yes", "Yes"), ("(A)", "A"), (r"\mathrm{odd}", "odd"), ("B", r"\textbf{(B) }"), ("A,C", "C,A"),
+        ("yes", "Yes"), ("NO", "no"), ("(A)", "A"), (r"\mathrm{odd}", "odd"), ("B", r"\textbf{(B) }"),
+        ("A,C", "C,A"),
         (r"\text{no solution}", r"\text{No solution}"),
     ],
     "times, ratios": [("4:3", "8:6"), ("1:2:3", "2:4:6"), ("3:00 PM", "3:00"), ("17 R 2",

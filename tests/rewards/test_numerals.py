@@ -51,7 +51,7 @@ def test_a_number_in_a_line(line: str, value: int | Fraction, unit: str) -> None
 
 
 @pytest.mark.parametrize(
-    "line", ["18 or 20", "5x", "12*4", "72 R 2", "about 5", "5 and a half", "5 half", "17 minus", "5 5"]
+    "line", ["5!", "18 or 20", "5x", "12*4", "72 R 2", "about 5", "5 and a half", "5 half", "17 minus", "5 5"]
 )
 def test_a_line_with_a_second_number_or_a_hedge_has_none(line: str) -> None:
     assert lines.read(line) is None

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rewards.workers import messages, pool
+from rewards.maths import algebra
+from rewards.workers import messages, pool, server
 from rewards.workers.pool import Pool
 
 # Reading this takes a worker longer than any deadline below; nothing in it trips a limit of the parser.
@@ -108,6 +109,26 @@ def test_a_worker_has_limits(small_pool: Pool) -> None:
     assert int(values["Max address space"][0]) == 1 << 30
     assert int(values["Max cpu time"][0]) < 60
     assert values["Max file size"][0] == "0"
+
+
+def test_a_cold_worker_gives_back_a_task_that_needs_algebra(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = ["y=1/x", "xy=1", False]
+    assert server._judge(task) == "correct"
+    monkeypatch.setattr(algebra, "is_loaded", lambda: False)
+    monkeypatch.setattr(algebra, "may_load", False)
+    assert server._judge(task) == messages.COLD
+
+
+def test_a_cold_worker_is_replaced_by_a_warm_one(small_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_pool.judge("x+1", "1+x")
+    cold, ask = small_pool._idle[0], small_pool._ask
+    monkeypatch.setattr(
+        small_pool, "_ask", lambda worker, task: messages.COLD if worker is cold else ask(worker, task)
+    )
+    assert small_pool.judge("y=1/x", "xy=1") == "correct"
+    assert small_pool._idle[0] is not cold
+    assert small_pool._idle[0].expires == float("inf")
+    assert not Path(f"/proc/{cold.process_id}").exists()
 
 
 def test_lone_surrogates_travel(small_pool: Pool) -> None:
