@@ -28,6 +28,8 @@ HOSTILE = [
 ]  # fmt: skip
 
 Pair = tuple[str, str]
+Grade = Callable[[str, str], object]
+Make = Callable[[int, random.Random], list[Pair]]
 
 
 def integers(count: int, source: random.Random) -> list[Pair]:
@@ -45,9 +47,7 @@ def fractions(count: int, source: random.Random) -> list[Pair]:
     ]
 
 
-def rate(
-    grade: Callable[[str, str], object], make: Callable[[int, random.Random], list[Pair]], count: int
-) -> float:
+def rate(grade: Grade, make: Make, count: int) -> float:
     """Return the best rate of a few repeats, in grades a second."""
     best = 0.0
     for repeat in range(REPEATS):
@@ -59,7 +59,7 @@ def rate(
     return best
 
 
-def rates(grade: Callable[[str, str], object], count: int) -> dict[str, float]:
+def rates(grade: Grade, count: int) -> dict[str, float]:
     """Return the rates of a grader on integers and on fractions."""
     return {"integers": rate(grade, integers, count), "fractions": rate(grade, fractions, count)}
 
@@ -83,17 +83,20 @@ def hostile_ratio() -> float:
     """Return the throughput with 1 % hostile answers among 10,000 over that without."""
     from rewards import grade
 
-    clean = integers(5000, random.Random(1)) + fractions(5000, random.Random(2))
-    mixed = list(clean)
-    for place, at in enumerate(random.Random(3).sample(range(len(mixed)), len(mixed) // 100)):
-        mixed[at] = rf"\boxed{{{HOSTILE[place % len(HOSTILE)]}}}", str(place)
-    seconds = []
-    for pairs in (clean, mixed):
-        start = time.perf_counter()
-        for response, reference in pairs:
-            grade(response, reference)
-        seconds.append(time.perf_counter() - start)
-    return seconds[0] / seconds[1]
+    return rate(grade, mixed, 10_000) / rate(grade, ordinary, 10_000)
+
+
+def ordinary(count: int, source: random.Random) -> list[Pair]:
+    """Return as many integers as fractions."""
+    return integers(count // 2, source) + fractions(count // 2, source)
+
+
+def mixed(count: int, source: random.Random) -> list[Pair]:
+    """Return ordinary answers, one in a hundred replaced by a hostile one with a new reference."""
+    pairs = ordinary(count, source)
+    for place, at in enumerate(source.sample(range(count), count // 100)):
+        pairs[at] = rf"\boxed{{{HOSTILE[place % len(HOSTILE)]}}}", str(source.randint(10**6, 10**9))
+    return pairs
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

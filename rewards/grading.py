@@ -9,7 +9,10 @@ from rewards.styles import style_named
 from rewards.workers.pool import Pool
 from vineenv.types import Reward, RewardStatus
 
-MAX_ANSWER = 1500
+# An answer much longer than its reference is not worth reading.
+MAX_REFERENCE = 1500
+LONGER_BY = 400
+LONGER_TIMES = 5
 CACHE_SIZE = 65_536
 WORKERS = 2
 TIMEOUT_S = 1.0
@@ -47,9 +50,9 @@ class Grader:
         if answer is None:
             return Reward(0.0, "no_answer")
         status = self._style.settle(answer, reference) or self._cache.get((answer, reference))
-        if status is None and len(reference) > MAX_ANSWER:
+        if status is None and len(reference) > MAX_REFERENCE:
             status = "gold_error"
-        elif status is None and len(answer) > MAX_ANSWER:
+        elif status is None and len(answer) > min(LONGER_BY + LONGER_TIMES * len(reference), MAX_REFERENCE):
             status = "unparsed"
         return None if status is None else _reward(status, answer)
 
@@ -72,8 +75,8 @@ class Grader:
             return "the reference is empty"
         if self._style.settle(reference, reference) == "correct":
             return None
-        if len(reference) > MAX_ANSWER:
-            return f"the reference is longer than {MAX_ANSWER} characters"
+        if len(reference) > MAX_REFERENCE:
+            return f"the reference is longer than {MAX_REFERENCE} characters"
         verdict = self._pool.judge(reference, reference, self._style.numerals_only)
         return None if verdict == "correct" else f"the reference does not equal itself: {verdict}"
 

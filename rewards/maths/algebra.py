@@ -15,6 +15,13 @@ may_load: bool = True
 MAX_NODES = 150
 MAX_POWER = 8
 
+# In inequalities, whose solver is far slower.
+MAX_POWER_IN_SUM = 6
+MAX_POWER_IN_FRACTION = 3
+MAX_POWER_IN = {"absolute": 2, "root": 1}
+MAX_HARD_PARTS = 2
+MAX_MENTIONS = 8
+
 
 class NotLoaded(Exception):
     """The algebra system would have to be loaded first."""
@@ -67,18 +74,33 @@ def solve_inequality(difference: Node, op: str) -> list[tuple[Any, bool, Any, bo
     Raises:
         Unsupported: the solver cannot tell.
     """
+    _check_difficulty(difference)
     sympy = load()
     left = to_sympy(difference)
     if len(left.free_symbols) != 1:
         raise Unsupported("not in one variable")
     (variable,) = left.free_symbols
-    relation = {"<": left < 0, ">": left > 0, "<=": left <= 0, ">=": left >= 0, "!=": sympy.Ne(left, 0)}[op]
     try:
+        relation = sympy.Rel(left, 0, op)
         solution = sympy.solve_univariate_inequality(relation, variable, relational=False)
     except (NotImplementedError, ValueError, TypeError) as error:
         raise Unsupported("no solution found") from error
     parts = solution.args if isinstance(solution, sympy.Union) else (solution,)
     return [interval for part in parts for interval in _intervals(part, sympy)]
+
+
+def _check_difficulty(difference: Node) -> None:
+    """Refuse inequalities that the solver would work on for seconds: high powers, or parts of several kinds."""
+    limits = [
+        MAX_POWER_IN[part.kind] for part in difference.walk() if part.kind in MAX_POWER_IN and part.args
+    ]
+    if len({*limits}) > 1 or len(limits) > MAX_HARD_PARTS or (_has_denominator(difference) and limits):
+        raise Unsupported("too hard an inequality")
+    limit = min(limits, default=MAX_POWER_IN_FRACTION if _has_denominator(difference) else MAX_POWER_IN_SUM)
+    powers = [part.args[1] for part in difference.walk() if part.kind == "power"]
+    mentioned = sum(part.kind == "symbol" for part in difference.walk())
+    if mentioned > MAX_MENTIONS or any(power.kind == "number" and power.value > limit for power in powers):
+        raise Unsupported("too hard an inequality")
 
 
 def _intervals(part: Any, sympy: Any) -> list[tuple[Any, bool, Any, bool]]:

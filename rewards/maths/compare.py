@@ -8,7 +8,7 @@ from rewards.maths.nodes import Node, Unsupported
 from rewards.maths.relations import definition, same_relation
 
 _ORDERED = ("tuple", "list", "interval")
-_EXPRESSIONS = (
+EXPRESSIONS = (
     *("number", "constant", "symbol", "add", "multiply", "divide", "power", "negate", "factorial"),
     *("absolute", "root", "function", "degrees", "quantity"),
 )
@@ -199,7 +199,7 @@ def _as_ratio(node: Node) -> tuple[Node, ...] | None:
         return node.args
     if node.kind == "time" and not node.value[2]:
         return nodes.number(node.value[0]), nodes.number(node.value[1])
-    return (node, nodes.number(1)) if node.kind in _EXPRESSIONS and node.kind != "quantity" else None
+    return (node, nodes.number(1)) if node.kind in EXPRESSIONS and node.kind != "quantity" else None
 
 
 def _ratios(one: tuple[Node, ...] | None, other: tuple[Node, ...] | None) -> bool:
@@ -222,7 +222,7 @@ def _bases(one: Node, other: Node) -> bool:
 
 def _quantities(one: Node, other: Node) -> bool | None:
     """Compare expressions, with a unit on one side at most or the same on both."""
-    if one.kind not in _EXPRESSIONS or other.kind not in _EXPRESSIONS:
+    if one.kind not in EXPRESSIONS or other.kind not in EXPRESSIONS:
         return False
     first, second = _unit(one), _unit(other)
     if first[1] and second[1] and first[1] != second[1]:

@@ -10,7 +10,7 @@ from rewards.maths import numerals, units
 from rewards.maths.characters import to_latex
 from rewards.maths.nodes import Malformed, Unsupported
 
-MAX_TOKENS = 1200
+MAX_TOKENS = 600
 
 FUNCTIONS = frozenset(
     [

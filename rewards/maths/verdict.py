@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from rewards.maths import compare, lines
+from rewards.maths import compare, exact, lines
 from rewards.maths.answers import parse
 from rewards.maths.characters import to_latex
 from rewards.maths.nodes import MathsError, Node, Undefined, Unsupported
@@ -58,7 +58,9 @@ def _read(text: str) -> Node | None:
         node = parse(text)
         if node.kind == "text" and node.value == "nan":
             raise Undefined("not a number")
-        if not compare.equal(node, node):
+        if node.kind in compare.EXPRESSIONS:
+            exact.fold(node)
+        elif not compare.equal(node, node):
             raise Undefined("it does not equal itself")
     except Unsupported:
         return None
