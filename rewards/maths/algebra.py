@@ -90,7 +90,7 @@ def solve_inequality(difference: Node, op: str) -> list[tuple[Any, bool, Any, bo
 
 
 def _check_difficulty(difference: Node) -> None:
-    """Refuse inequalities that the solver would work on for seconds: high powers, or parts of several kinds."""
+    """Refuse inequalities that would take the solver seconds: high powers, or parts of several kinds."""
     limits = [
         MAX_POWER_IN[part.kind] for part in difference.walk() if part.kind in MAX_POWER_IN and part.args
     ]

@@ -5,6 +5,7 @@ Runs as a process of its own. It never reads an answer; the workers do.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import select
@@ -25,24 +26,25 @@ def serve(control_fd: int) -> None:
     """Fork and kill workers on request until the caller closes the control socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     children: set[int] = set()
-    with socket.socket(fileno=control_fd) as control:
+    with socket.socket(fileno=control_fd) as control, contextlib.suppress(OSError):
         messages.send(control, "ready")
         while True:
             if not algebra.is_loaded() and not select.select([control], [], [], 0.02)[0]:
                 algebra.warm_up()
-            try:
-                request = messages.receive(control)
-            except OSError:
-                break
-            if request[0] == "fork":
-                if request[1] and not algebra.is_loaded():
-                    algebra.warm_up()
-                messages.send(control, _fork(control, children))
-            elif request[0] == "kill":
-                _kill(request[1], children)
-                messages.send(control, "killed")
+            _obey(messages.receive(control), control, children)
     for child in list(children):
         _kill(child, children)
+
+
+def _obey(request: list[Any], control: socket.socket, children: set[int]) -> None:
+    """Carry out one request, `fork` (warm or not) or `kill` (a worker), and reply."""
+    if request[0] == "kill":
+        _kill(request[1], children)
+        messages.send(control, "killed")
+        return
+    if request[1] and not algebra.is_loaded():
+        algebra.warm_up()
+    messages.send(control, _fork(control, children))
 
 
 def _fork(control: socket.socket, children: set[int]) -> tuple[int, bool]:
