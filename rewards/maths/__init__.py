@@ -1,0 +1,1 @@
+"""Reading and comparing mathematical answers; knows nothing of responses, rewards or processes."""
