@@ -153,5 +153,3 @@ class AdvantageEstimator(ValueEstimatorBase):
     def value_estimate(self, tensordict: TensorDict, **_: object) -> Tensor:  # ty: ignore[invalid-method-override]
         """Return the value target [B, T]."""
         return self.algorithm.advantages(tensordict)[1]
-
-

@@ -36,7 +36,9 @@ def main_command(run: Callable[[list[str]], int], root: str, schema: type, purpo
 def help_text(root: str, schema: type, purpose: str, arguments: list[str]) -> str:
     """Describe a command: purpose, groups with their choices, every key with its value."""
     config = compose(root, schema, arguments)
-    shipped = OmegaConf.load(next(p / f"{root}.yaml" for p in search_path() if (p / f"{root}.yaml").is_file()))
+    shipped = OmegaConf.load(
+        next(p / f"{root}.yaml" for p in search_path() if (p / f"{root}.yaml").is_file())
+    )
     groups = [f"  {group}={'|'.join(group_names(group))}" for group in shipped.defaults]
     return "\n".join(
         [

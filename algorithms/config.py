@@ -154,7 +154,11 @@ def _flat_keys(config: DictConfig, prefix: str = "") -> set[str]:
 def _inside_free_dict(structured: DictConfig, key: str) -> bool:
     """Whether `key` lies below a field that takes any mapping (as `segmenter` or `arch`)."""
     head, dot, _ = key.partition(".")
-    return bool(dot) and head in structured and not dataclasses.is_dataclass(OmegaConf.get_type(structured, head))
+    return (
+        bool(dot)
+        and head in structured
+        and not dataclasses.is_dataclass(OmegaConf.get_type(structured, head))
+    )
 
 
 def _parse(arguments: Sequence[str]) -> dict[str, Any]:
@@ -166,7 +170,9 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any]:
         try:
             value = OmegaConf.from_dotlist([argument.replace(key, "value", 1)])["value"]
         except Exception as error:
-            raise UsageError(f"{argument!r}: the value cannot be read: {str(error).splitlines()[0]}") from error
+            raise UsageError(
+                f"{argument!r}: the value cannot be read: {str(error).splitlines()[0]}"
+            ) from error
         parsed[key] = value
     return parsed
 

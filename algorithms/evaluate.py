@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from algorithms.stats import Share
 from vineenv.engines.base import Engine
 from vineenv.env import ReasoningEnv
 from vineenv.ledger import Ledger
 from vineenv.rollout import Sampling, rollout
-
-from algorithms.stats import Share
 
 
 def evaluate(

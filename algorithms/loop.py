@@ -29,12 +29,16 @@ class Loop:
         reporter: what the person at the console sees.
     """
 
-    def __init__(self, parts: Parts, config: RunConfig, recorder: Recorder | None, reporter: Reporter) -> None:
+    def __init__(
+        self, parts: Parts, config: RunConfig, recorder: Recorder | None, reporter: Reporter
+    ) -> None:
         self.parts, self.config, self.recorder, self.reporter = parts, config, recorder, reporter
         self.ledger = Ledger()
         algorithm = parts.algorithm
         total = config.iterations * updates_per_iteration(algorithm)
-        self.learner = Learner(parts.policy, algorithm, total, derive_seed(config.seed, "learner"), self.ledger)
+        self.learner = Learner(
+            parts.policy, algorithm, total, derive_seed(config.seed, "learner"), self.ledger
+        )
         self.collector = VineCollector(
             parts.env,
             parts.engine,
@@ -75,7 +79,9 @@ class Loop:
         self.record(self.done, metrics)
         self._record_samples(batch)
         if self.recorder and self.config.save_every and self.done % self.config.save_every == 0:
-            self.recorder.policy(self.parts.policy, self.parts.tokenizer, f"checkpoints/iteration_{self.done:04d}")
+            self.recorder.policy(
+                self.parts.policy, self.parts.tokenizer, f"checkpoints/iteration_{self.done:04d}"
+            )
         return metrics
 
     def evaluate(self, prefix: str, split: str, problems: int) -> dict[str, float]:
@@ -88,7 +94,11 @@ class Loop:
                 self.parts.env, self.parts.engine, split, problems, Sampling(temperature), seed, self.ledger
             )
             low, high = share.interval
-            out |= {f"{prefix}/{name}": share.value, f"{prefix}/{name}_low": low, f"{prefix}/{name}_high": high}
+            out |= {
+                f"{prefix}/{name}": share.value,
+                f"{prefix}/{name}_low": low,
+                f"{prefix}/{name}_high": high,
+            }
         return out
 
     def record(self, iteration: int, metrics: dict[str, Any]) -> None:

@@ -40,7 +40,7 @@ def kl_per_token(logprob: Tensor, reference: Tensor, kind: str) -> Tensor:
     k1 = -r (unbiased, may be negative; as a loss its expected gradient is zero),
     k2 = r^2 / 2 (biased value, unbiased gradient), k3 = exp(r) - r - 1 (unbiased, never
     negative; clamped to [0, 10] as in the paper's code). All tensors [N].
-    """  # noqa: D400, D415
+    """
     r = reference - logprob
     if kind == "k1":
         return -r

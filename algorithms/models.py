@@ -57,7 +57,11 @@ class ModelSource:
         if not self.arch:
             raise UsageError("Training from scratch needs model.arch; this model has none.")
         tokenizer = build_tokenizer()
-        ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
+        ids = {
+            "pad_token_id": tokenizer.pad_token_id,
+            "eos_token_id": tokenizer.eos_token_id,
+            "bos_token_id": None,
+        }
         config = AutoConfig.for_model(**self.arch, vocab_size=len(tokenizer), **ids)
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(config, dtype=self.dtype).eval(), tokenizer

@@ -9,9 +9,12 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
-_SERIES = (("eval/sampled", "held-out, temperature 1", "tab:blue"), ("eval/greedy", "held-out, greedy", "tab:green"))
+_SERIES = (
+    ("eval/sampled", "held-out, temperature 1", "tab:blue"),
+    ("eval/greedy", "held-out, greedy", "tab:green"),
+)
 
 
 def draw_curve(lines: Sequence[Mapping[str, Any]], file: Path) -> None:
@@ -22,7 +25,9 @@ def draw_curve(lines: Sequence[Mapping[str, Any]], file: Path) -> None:
         axes.plot(*zip(*rewards, strict=True), color="0.7", lw=1, label="training reward")
     for key, label, colour in _SERIES:
         points = [
-            (line["iteration"], line[key], line[f"{key}_low"], line[f"{key}_high"]) for line in lines if key in line
+            (line["iteration"], line[key], line[f"{key}_low"], line[f"{key}_high"])
+            for line in lines
+            if key in line
         ]
         if points:
             x, y, low, high = zip(*points, strict=True)

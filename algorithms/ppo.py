@@ -33,7 +33,8 @@ class PPO(Algorithm):
             raise UsageError(f"algo.lam={self.lam} must lie between 0 and 1.")
         if not self.critic_lr > 0 or self.value_clip < 0:
             raise UsageError(
-                f"algo.critic_lr={self.critic_lr} must be above 0 and algo.value_clip={self.value_clip} at least 0."
+                f"algo.critic_lr={self.critic_lr} must be above 0, "
+                f"algo.value_clip={self.value_clip} at least 0."
             )
 
     @property

@@ -59,7 +59,9 @@ class Recorder:
         """Draw `curve.png` from the lines so far."""
         draw_curve(self.lines, self.folder / "curve.png")
 
-    def policy(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str = "policy") -> Path:
+    def policy(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str = "policy"
+    ) -> Path:
         """Save a policy in Hugging Face format; a half-written one never has the final name."""
         target = self.folder / name
         part = target.with_name(target.name + ".part")
@@ -72,7 +74,9 @@ class Recorder:
 
     def summary(self, values: Mapping[str, Any]) -> None:
         """Write `summary.json`."""
-        (self.folder / "summary.json").write_text(json.dumps(_plain(values), indent=2) + "\n", encoding="utf-8")
+        (self.folder / "summary.json").write_text(
+            json.dumps(_plain(values), indent=2) + "\n", encoding="utf-8"
+        )
 
     def close(self) -> None:
         """Flush and close the files."""
@@ -84,7 +88,9 @@ class Recorder:
 def check_folder(folder: Path) -> None:
     """Refuse a run folder that already holds something."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"run_dir={folder} already exists and is not empty; give another, or remove it first.")
+        raise UsageError(
+            f"run_dir={folder} already exists and is not empty; give another, or remove it first."
+        )
 
 
 def default_folder(algo: str, env: str, seed: int) -> Path:

@@ -1,4 +1,4 @@
-"""Supervised training on an environment's worked solutions: `python -m algorithms.sft env=math model=tiny`."""
+"""Train on an environment's worked solutions: `python -m algorithms.sft env=math model=tiny`."""
 
 from __future__ import annotations
 

@@ -32,4 +32,6 @@ class Share:
 
     def __str__(self) -> str:
         low, high = self.interval
-        return f"{100 * self.value:.1f} % (95 % interval {100 * low:.1f} to {100 * high:.1f}, n={self.trials})"
+        return (
+            f"{100 * self.value:.1f} % (95 % interval {100 * low:.1f} to {100 * high:.1f}, n={self.trials})"
+        )

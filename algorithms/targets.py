@@ -31,7 +31,9 @@ def resolve(target: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and not module_name.startswith(error.name):
-            raise UsageError(f"target {target!r} needs the package {error.name!r}, which is not installed.") from error
+            raise UsageError(
+                f"target {target!r} needs the package {error.name!r}, which is not installed."
+            ) from error
         raise UsageError(f"target {target!r}: there is no module {module_name!r}.") from error
     if not hasattr(module, name):
         raise unknown("target", target, [f"{module_name}.{n}" for n in vars(module) if not n.startswith("_")])

@@ -93,7 +93,9 @@ class Arithmetic(ReasoningEnv):
         if not 1 <= min_steps <= max_steps <= 26:
             raise UsageError(f"env needs 1 <= min_steps <= max_steps <= 26, got {min_steps=} {max_steps=}.")
         if max_start < 10 or max_addend < 1:
-            raise UsageError(f"env needs max_start >= 10 and max_addend >= 1, got {max_start=} {max_addend=}.")
+            raise UsageError(
+                f"env needs max_start >= 10 and max_addend >= 1, got {max_start=} {max_addend=}."
+            )
         if 10 + max_steps > max_total:
             raise UsageError(f"No sum of {max_steps} numbers stays below env.max_total={max_total}.")
         for name, rate in (("slip_total", slip_total), ("slip_repeat", slip_repeat)):

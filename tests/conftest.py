@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from envs.arithmetic import Arithmetic
-from rewards.number import NumberReward
+from rewards.answer import AnswerReward
 from vineenv.assets.tokenizer import build_tokenizer
 
 ROOT = Path(__file__).parent.parent
@@ -23,7 +23,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
 @pytest.fixture
 def sums(tokenizer: PreTrainedTokenizerFast) -> Arithmetic:
     """Short sums: three or four numbers."""
-    return Arithmetic(tokenizer, NumberReward(), min_steps=3, max_steps=4, max_new_tokens=40, context=96)
+    return Arithmetic(
+        tokenizer, AnswerReward(style="gsm8k"), min_steps=3, max_steps=4, max_new_tokens=40, context=96
+    )
 
 
 def make_llama(vocab_size: int, *, zero: bool = False, seed: int = 0) -> LlamaForCausalLM:

@@ -147,7 +147,8 @@ class ReasoningEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         budget = min(self.max_new_tokens, self.context - len(prompt)) - len(response)
         if budget <= 0:
             raise UsageError(
-                f"The prefix has {len(response)} tokens; at most {budget + len(response) - 1} leave room to go on."
+                f"The prefix has {len(response)} tokens; "
+                f"at most {budget + len(response) - 1} leave room to go on."
             )
         return State(problem, prompt + response, len(prompt), budget)
 
@@ -223,7 +224,9 @@ class ReasoningEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     def _check_ids(self, ids: Sequence[int], what: str) -> None:
         bad = next((i for i in ids if not 0 <= i < self.vocab_size), None)
         if bad is not None:
-            raise UsageError(f"Token id {bad} in the {what} is outside the vocabulary (0 to {self.vocab_size - 1}).")
+            raise UsageError(
+                f"Token id {bad} in the {what} is outside the vocabulary (0 to {self.vocab_size - 1})."
+            )
 
     # Text, the view.
 
@@ -305,7 +308,9 @@ class ReasoningEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         if isinstance(given, Problem):
             return given
         if not isinstance(given, str):
-            raise UsageError(f"options['problem'] must be an id, a Problem or a text, not {type(given).__name__}.")
+            raise UsageError(
+                f"options['problem'] must be an id, a Problem or a text, not {type(given).__name__}."
+            )
         split, _, index = given.partition("/")
         if split in SPLITS and index.isdigit():
             if int(index) >= self.size(split):

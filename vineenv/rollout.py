@@ -59,7 +59,8 @@ def rollout(
     copies, turn = n, 0
     while walks:
         requests = [
-            _request(env, walk.state, copies, sampling, derive_seed(seed, turn, i)) for i, walk in enumerate(walks)
+            _request(env, walk.state, copies, sampling, derive_seed(seed, turn, i))
+            for i, walk in enumerate(walks)
         ]
         played = [
             (walk, completion)

@@ -29,8 +29,19 @@ from vineenv.types import Trajectory
 
 # Keys of shape [B, T]: what later stages add is named here, so that `trim` can tell T from S.
 TOKEN_KEYS = frozenset(
-    "input_ids action mask sample_log_prob step_id advantage raw_advantage value_target state_value "
-    "ref_log_prob weight".split()
+    (
+        "input_ids",
+        "action",
+        "mask",
+        "sample_log_prob",
+        "step_id",
+        "advantage",
+        "raw_advantage",
+        "value_target",
+        "state_value",
+        "ref_log_prob",
+        "weight",
+    )
 )
 
 

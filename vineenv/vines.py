@@ -99,9 +99,7 @@ def grow_vines(
     Returns:
         The values of each trajectory, and how many tokens the continuations decoded.
     """
-    starts = [
-        choose_starts(env.step_starts(t.state, t.logprobs), vines) for t in trajectories
-    ]
+    starts = [choose_starts(env.step_starts(t.state, t.logprobs), vines) for t in trajectories]
     asked: dict[tuple[str, tuple[int, ...], int], int] = {}
     states: list[State] = []
     places: list[list[int]] = []
@@ -116,9 +114,13 @@ def grow_vines(
             place.append(asked[key])
         places.append(place)
     played = rollout(env, engine, states, vines.K, sampling, seed)
-    returns = np.array([[t.reward.value for t in row] for row in played], dtype=np.float64).reshape(-1, vines.K)
+    returns = np.array([[t.reward.value for t in row] for row in played], dtype=np.float64).reshape(
+        -1, vines.K
+    )
     tokens = sum(
-        len(t.state.tokens) - len(state.tokens) for state, row in zip(states, played, strict=True) for t in row
+        len(t.state.tokens) - len(state.tokens)
+        for state, row in zip(states, played, strict=True)
+        for t in row
     )
     values = [StateValues(row, returns[place]) for row, place in zip(starts, places, strict=True)]
     return values, tokens

@@ -26,7 +26,9 @@ class Counting(NativeEngine):
         super().__init__(*args, **keywords)  # ty: ignore[invalid-argument-type]
         self.asked: list[Request] = []
 
-    def generate(self, requests: Sequence[Request], *args: object, **keywords: object) -> list[list[Completion]]:
+    def generate(
+        self, requests: Sequence[Request], *args: object, **keywords: object
+    ) -> list[list[Completion]]:
         self.asked += requests
         return super().generate(requests, *args, **keywords)  # ty: ignore[invalid-argument-type]
 
