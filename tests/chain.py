@@ -29,7 +29,7 @@ class Chain(ReasoningEnv):
         super().__init__(
             letters_tokenizer(),
             lambda text, _: float(len(text) == length and set(text) <= set(right)),
-            max_new_tokens=length + 1,
+            max_new_tokens=length,
             context=32,
             segmenter=Fixed(letters_tokenizer(), size=1),
         )
