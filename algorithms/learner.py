@@ -120,7 +120,7 @@ class Learner:
             total.backward()
             worst = max(sums["ratio_error"], float(out.pop("ratio_error")))
             for key, value in out.items():
-                sums[str(key)] += float(value)
+                sums[str(key)] += float(value.detach())
             sums["ratio_error"] = worst
         norm = nn.utils.clip_grad_norm_(self.policy_loss.parameters(), self.algorithm.max_grad_norm)
         if self.critic_loss is not None:

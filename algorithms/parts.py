@@ -13,6 +13,7 @@ from algorithms.targets import build, resolve
 from vineenv.engines.base import Engine
 from vineenv.env import ReasoningEnv
 from vineenv.errors import UsageError
+from vineenv.types import Problem
 
 _CHECKED_PROMPTS = 256
 
@@ -60,7 +61,18 @@ def check_env_fits(env: ReasoningEnv, model_context: int | None) -> None:
         if size < 1:
             raise UsageError(f"The {split} split of {type(env).__name__} is empty.")
         for index in range(min(size, _CHECKED_PROMPTS)):
-            env.initial_state(env.problem(split, index))
+            _check_problem(env, env.problem(split, index))
+
+
+def _check_problem(env: ReasoningEnv, problem: Problem) -> None:
+    state = env.initial_state(problem)
+    if problem.solution is not None:
+        needed = len(env.encode(problem.solution)) + 1
+        if needed > state.budget:
+            raise UsageError(
+                f"Problem {problem.id!r}: its worked solution needs {needed} tokens, but env.max_new_tokens="
+                f"{env.max_new_tokens} and env.context={env.context} leave {state.budget}."
+            )
 
 
 def build_parts(config: DictConfig) -> Parts:

@@ -11,8 +11,15 @@ class UsageError(ValueError):
 
 
 def nearest(given: str, allowed: Iterable[str]) -> str | None:
-    """Return the allowed name closest to `given`, or None when none is close."""
-    matches = difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)
+    """Return the allowed name closest to `given`, or None when none is close.
+
+    One that differs in upper and lower case alone is closest of all.
+    """
+    names = list(allowed)
+    for name in names:
+        if name.lower() == given.lower():
+            return name
+    matches = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
     return matches[0] if matches else None
 
 
