@@ -1,9 +1,13 @@
-.PHONY: check test
-check:
+.PHONY: check lint types test
+
+check: lint types test
+
+lint:
 	ruff check .
 	ruff format --check .
-	ty check vineenv algorithms envs rewards
-	$(MAKE) test
+
+types:
+	ty check vineenv algorithms envs rewards benchmarks
 
 test:
-	python -m pytest
+	python -m pytest -n 2

@@ -150,6 +150,6 @@ class AdvantageEstimator(ValueEstimatorBase):
             tensordict["value_target"] = target
         return tensordict
 
-    def value_estimate(self, tensordict: TensorDict, **_: object) -> Tensor:  # ty: ignore[invalid-method-override]
+    def value_estimate(self, tensordict: TensorDict, **_: object) -> Tensor:
         """Return the value target [B, T]."""
         return self.algorithm.advantages(tensordict)[1]

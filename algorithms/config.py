@@ -75,7 +75,7 @@ def load_group(group: str, name: str) -> DictConfig:
     raise UsageError(f"No configs/{group}/{name}.yaml.{guess} Known: {', '.join(known) or 'none'}.")
 
 
-def compose(root: str, root_schema: type, arguments: Sequence[str]) -> DictConfig:
+def compose(root: str, root_schema: Any, arguments: Sequence[str]) -> DictConfig:
     """Merge the root file, the chosen group files and `key=value` arguments.
 
     Args:
@@ -187,7 +187,7 @@ def _read(file: Path) -> DictConfig:
     return loaded
 
 
-def _lenient(root_schema: type) -> type:
+def _lenient(root_schema: Any) -> type:
     """The dataclass without its `__post_init__`, so that it can hold values still missing."""
     fields: list[Any] = []
     for field in dataclasses.fields(root_schema):
@@ -212,7 +212,7 @@ def _check_missing(config: Any) -> None:
         raise UsageError(f"No value for {', '.join(missing)}: give it in the file or as key=value.")
 
 
-def _check_schema(root_schema: type, config: Any) -> None:
+def _check_schema(root_schema: Any, config: Any) -> None:
     """Run the `__post_init__` checks of the root's dataclasses on the values given."""
     for field in dataclasses.fields(root_schema):
         kind = schema_type(root_schema, field.name)

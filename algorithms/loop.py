@@ -103,7 +103,7 @@ class Loop:
 
     def record(self, iteration: int, metrics: dict[str, Any]) -> None:
         """Write an iteration's line with what has been spent so far, and show it."""
-        spent = {f"tokens/{k}": v for k, v in self.ledger.tokens.items()}
+        spent: dict[str, float] = {f"tokens/{k}": v for k, v in self.ledger.tokens.items()}
         spent |= {f"seconds/{k}": round(v, 3) for k, v in self.ledger.seconds.items()}
         spent["seconds/total"] = round(time.perf_counter() - self.started, 3)
         spent["engine/hit_rate"] = self.parts.engine.stats.hit_rate

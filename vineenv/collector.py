@@ -124,11 +124,11 @@ class VineCollector(BaseCollector):
         self.seed = seed
         return seed if static_seed else seed + 1
 
-    def state_dict(self, **_: Any) -> dict[str, Any]:  # ty: ignore[invalid-method-override]
+    def state_dict(self, **_: Any) -> dict[str, Any]:
         """Everything the next iteration depends on."""
         return {"iteration": self.iteration, "seed": self.seed, "ledger": self.ledger.state_dict()}
 
-    def load_state_dict(self, state_dict: dict[str, Any], **_: Any) -> None:  # ty: ignore[invalid-method-override]
+    def load_state_dict(self, state_dict: dict[str, Any], **_: Any) -> None:
         """Go on where `state_dict` was taken."""
         self.iteration, self.seed = state_dict["iteration"], state_dict["seed"]
         self.ledger.load_state_dict(state_dict["ledger"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -44,7 +44,7 @@ class ReasoningEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         render_mode: None or "ansi".
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"]}
+    metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012 (as Gymnasium declares it)
 
     def __init__(
         self,
@@ -73,11 +73,11 @@ class ReasoningEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         if not isinstance(eos, int):
             raise UsageError("The tokenizer has no end-of-sequence token; an episode could never end.")
         self.eos_id = eos
-        token = {"low": NO_TOKEN, "high": self.vocab_size - 1, "dtype": np.int64}
-        self.action_space = spaces.Box(shape=(max_new_tokens,), **token)
-        self.observation_space = spaces.Dict(
-            {"tokens": spaces.Box(shape=(context,), **token), "length": spaces.Discrete(context + 1)}
-        )
+        highest = self.vocab_size - 1
+        self.action_space = spaces.Box(NO_TOKEN, highest, (max_new_tokens,), dtype=np.int64)
+        tokens = spaces.Box(NO_TOKEN, highest, (context,), dtype=np.int64)
+        length = spaces.Discrete(context + 1)
+        self.observation_space: spaces.Space[Any] = spaces.Dict({"tokens": tokens, "length": length})
         self._state: State | None = None
 
     # What a subclass provides.
@@ -296,7 +296,7 @@ class ReasoningEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         """The observation of a state: token ids filled up with -1, and how many there are."""
         tokens = np.full(self.context, NO_TOKEN, dtype=np.int64)
         tokens[: len(state.tokens)] = state.tokens
-        return {"tokens": tokens, "length": np.int64(len(state.tokens))}  # ty: ignore[invalid-return-type]
+        return {"tokens": tokens, "length": np.asarray(len(state.tokens), dtype=np.int64)}
 
     def render(self) -> str | None:
         """Return prompt and response so far as text, in render mode "ansi"."""

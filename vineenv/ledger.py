@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
@@ -20,7 +20,7 @@ class Ledger:
         self.tokens[purpose] += count
 
     @contextmanager
-    def timed(self, purpose: str) -> Iterator[None]:
+    def timed(self, purpose: str) -> Generator[None]:
         """Book the wall time of a block, also when it raises."""
         start = time.perf_counter()
         try:

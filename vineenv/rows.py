@@ -85,7 +85,9 @@ def build_rows(
     return batch
 
 
-def pad_states(values: Sequence[np.ndarray], fill: float | int | bool, dtype: torch.dtype) -> Tensor:
+def pad_states(
+    values: Sequence[Sequence[float] | np.ndarray], fill: float | int | bool, dtype: torch.dtype
+) -> Tensor:
     """Stack per-state numbers of ragged trajectories: B arrays of [S_b] -> [B, S]."""
     out = torch.full((len(values), max(len(v) for v in values)), fill, dtype=dtype)
     for row, value in zip(out, values, strict=True):

@@ -39,7 +39,7 @@ class Newline:
 
     def _piece(self, token: int) -> str:
         if token not in self._text:
-            self._text[token] = self.tokenizer.decode([token])
+            self._text[token] = str(self.tokenizer.decode([token]))
         return self._text[token]
 
 
