@@ -20,11 +20,13 @@ def evaluate(
 ) -> Share:
     """Answer the first `problems` of a split once each; return the share that is correct.
 
-    A response is correct when its reward's status says so, whatever the reward's value.
+    Problems that cannot be used (`ReasoningEnv.defect`) are left out of the count. A response is
+    correct when its reward's status says so, whatever the reward's value.
     """
-    count = min(problems, env.size(split))
+    asked = [env.problem(split, i) for i in range(min(problems, env.size(split)))]
+    usable = [problem for problem in asked if env.defect(problem) is None]
     with ledger.timed("evaluation"):
-        states = [env.initial_state(env.problem(split, i)) for i in range(count)]
+        states = [env.initial_state(problem) for problem in usable]
         played = [group[0] for group in rollout(env, engine, states, 1, sampling, seed)]
     ledger.add_tokens("evaluation", sum(len(t.state.response) for t in played))
-    return Share(sum(t.reward.status == "correct" for t in played), count)
+    return Share(sum(t.reward.status == "correct" for t in played), len(usable))

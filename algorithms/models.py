@@ -145,14 +145,15 @@ def _head_is_last(model: PreTrainedModel) -> bool:
 class Critic(nn.Module):
     """A copy of the policy's body with a linear head: the value of every state of a row.
 
-    The head starts at N(0, 1/(d+1)) weights and zero bias (the paper's code).
+    The head starts at zero, so that the first advantages are the returns. (The paper's code draws
+    it from N(0, 1/(d+1)); on normalised hidden states that is noise of the size of the reward.)
     """
 
     def __init__(self, body: nn.Module, width: int) -> None:
         super().__init__()
         self.body = body
         self.head = nn.Linear(width, 1)
-        nn.init.normal_(self.head.weight, std=(width + 1) ** -0.5)
+        nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, input_ids: Tensor) -> Tensor:

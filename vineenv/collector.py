@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from torchrl.collectors import BaseCollector
 
 from vineenv.engines.base import Engine
 from vineenv.env import ReasoningEnv
+from vineenv.errors import UsageError
 from vineenv.ledger import Ledger
 from vineenv.rollout import Sampling, derive_seed, rollout
 from vineenv.rows import build_rows, pad_states
@@ -50,7 +52,7 @@ class VineCollector(BaseCollector):
         self.env, self.engine, self.sampling = env, engine, sampling
         self.prompts, self.group_size, self.vines, self.oracle = prompts, group_size, vines, oracle
         self.seed, self.ledger = seed, ledger or Ledger()
-        self.iteration = 0
+        self.iteration = self.position = 0
         self.trajectories: list[Trajectory] = []
         self.values: list[StateValues] = []
 
@@ -102,16 +104,27 @@ class VineCollector(BaseCollector):
         }
 
     def _draw(self) -> list[Problem]:
+        """The next problems in the order of their epoch; those that cannot be used are passed over."""
         size = self.env.size("train")
-        first = self.iteration * self.prompts
         order: dict[int, torch.Tensor] = {}
-        problems = []
-        for position in range(first, first + self.prompts):
-            epoch, place = divmod(position, size)
+        problems: list[Problem] = []
+        passed = 0
+        while len(problems) < self.prompts:
+            epoch, place = divmod(self.position, size)
             if epoch not in order:
                 generator = torch.Generator().manual_seed(derive_seed(self.seed, "problems", epoch))
                 order[epoch] = torch.randperm(size, generator=generator)
-            problems.append(self.env.problem("train", int(order[epoch][place])))
+            problem = self.env.problem("train", int(order[epoch][place]))
+            self.position += 1
+            reason = self.env.defect(problem)
+            if reason is None:
+                problems.append(problem)
+                passed = 0
+                continue
+            passed += 1
+            warnings.warn(f"problem {problem.id!r} is passed over: {reason}", stacklevel=2)
+            if passed >= 2 * size:  # whatever the order, every problem was among them
+                raise UsageError(f"No problem of the train split can be used; the last: {reason}")
         return problems
 
     def _seed(self, purpose: str) -> int:
@@ -126,11 +139,17 @@ class VineCollector(BaseCollector):
 
     def state_dict(self, **_: Any) -> dict[str, Any]:
         """Everything the next iteration depends on."""
-        return {"iteration": self.iteration, "seed": self.seed, "ledger": self.ledger.state_dict()}
+        return {
+            "iteration": self.iteration,
+            "position": self.position,
+            "seed": self.seed,
+            "ledger": self.ledger.state_dict(),
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any], **_: Any) -> None:
         """Go on where `state_dict` was taken."""
-        self.iteration, self.seed = state_dict["iteration"], state_dict["seed"]
+        self.iteration, self.position = state_dict["iteration"], state_dict["position"]
+        self.seed = state_dict["seed"]
         self.ledger.load_state_dict(state_dict["ledger"])
 
     def shutdown(self, *_: Any, **__: Any) -> None:

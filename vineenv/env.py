@@ -21,7 +21,7 @@ SPLITS = ("train", "validation", "test")
 NO_TOKEN = -1
 
 
-class ReasoningEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
+class ReasoningEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
     """A language task whose state is a prefix of token ids.
 
     A subclass provides the problems (`size`, `problem`) and may override `respond` (tokens
@@ -119,6 +119,11 @@ class ReasoningEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
             f"{type(self).__name__} cannot say whether a step is right, so it has no oracle credit. "
             "Implement oracle(state), or choose another algo."
         )
+
+    def defect(self, problem: Problem) -> str | None:
+        """Why a problem cannot be used (as a reference answer that cannot be read), or None."""
+        check = getattr(self.reward, "check", None)
+        return check(problem) if check is not None else None
 
     # The functional core.
 
@@ -255,14 +260,14 @@ class ReasoningEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
             raise UsageError("There is no state yet: call reset() first.")
         return self._state
 
-    def restore(self, state: State) -> dict[str, np.ndarray]:
+    def restore(self, state: State) -> dict[str, Any]:
         """Make `state` the current one and return its observation."""
         self._state = state
         return self.observe(state)
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin an episode, at the prompt or at any prefix of a response.
 
         Args:
@@ -284,7 +289,7 @@ class ReasoningEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
 
     def step(
         self, action: np.ndarray | Sequence[int] | str
-    ) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
+    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Append a chunk of tokens (or text) to the state. See `transition`."""
         ids = self.encode(action) if isinstance(action, str) else [int(i) for i in action]
         if NO_TOKEN in ids:
@@ -292,11 +297,11 @@ class ReasoningEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         self._state, reward, terminated, truncated, info = self.transition(self.state, ids)
         return self.observe(self._state), reward, terminated, truncated, info
 
-    def observe(self, state: State) -> dict[str, np.ndarray]:
+    def observe(self, state: State) -> dict[str, Any]:
         """The observation of a state: token ids filled up with -1, and how many there are."""
         tokens = np.full(self.context, NO_TOKEN, dtype=np.int64)
         tokens[: len(state.tokens)] = state.tokens
-        return {"tokens": tokens, "length": np.asarray(len(state.tokens), dtype=np.int64)}
+        return {"tokens": tokens, "length": np.int64(len(state.tokens))}
 
     def render(self) -> str | None:
         """Return prompt and response so far as text, in render mode "ansi"."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torchrl.collectors import BaseCollector
 
@@ -7,8 +8,9 @@ from tests.chain import Chain
 from tests.conftest import make_llama
 from vineenv.collector import VineCollector
 from vineenv.engines.native import NativeEngine
+from vineenv.errors import UsageError
 from vineenv.rollout import Sampling
-from vineenv.types import State
+from vineenv.types import Problem, State
 from vineenv.vines import Vines
 
 
@@ -69,7 +71,7 @@ def test_an_iteration_depends_on_seed_and_number_alone() -> None:
     first, second, other = collector(Chain()), collector(Chain()), collector(Chain(), seed=1)
     batches = [first.collect(), first.collect()]
     assert (second.collect()["input_ids"] == batches[0]["input_ids"]).all()
-    second.load_state_dict({**second.state_dict(), "iteration": 1})
+    second.load_state_dict({**second.state_dict(), "iteration": 1, "position": 3})
     assert torch.equal(second.collect()["action"], batches[1]["action"])
     assert not torch.equal(other.collect()["action"], batches[0]["action"])
     assert not torch.equal(batches[0]["action"], batches[1]["action"])
@@ -91,3 +93,29 @@ def test_vine_values_and_their_tokens_are_in_the_batch_and_the_ledger() -> None:
     assert torch.allclose(batch["mc_value"][0], torch.tensor(made.values[0].means, dtype=torch.float32))
     assert made.ledger.tokens["vines"] > made.ledger.tokens["policy"] > 0
     assert made.ledger.seconds["vines"] > 0
+
+
+class Checked:
+    """A reward that finds the references of some problems unreadable."""
+
+    def __init__(self, *bad: str) -> None:
+        self.bad = bad
+
+    def __call__(self, response: str, problem: Problem) -> float:
+        return 0.0
+
+    def check(self, problem: Problem) -> str | None:
+        return "unreadable" if problem.id in self.bad else None
+
+
+def test_problems_with_a_bad_reference_are_passed_over_and_told() -> None:
+    env = Chain()
+    env.reward = Checked("train/1", "train/3")
+    made = collector(env, prompts=2)
+    with pytest.warns(UserWarning, match="is passed over: unreadable"):
+        made.collect()
+        made.collect()
+    assert {t.state.problem.id for t in made.trajectories} == {"train/0", "train/2"}
+    env.reward = Checked(*(f"train/{i}" for i in range(4)))
+    with pytest.raises(UsageError, match="No problem of the train split"), pytest.warns(UserWarning):
+        collector(env).collect()

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from torchrl.envs import GymWrapper
+from torchrl.envs.utils import check_env_specs
+
+from envs.registration import NAMES, register
+
+register()
+
+
+def padded(env: gymnasium.Env, ids: tuple[int, ...]) -> np.ndarray:
+    return np.array([*ids, *[-1] * (env.action_space.shape[0] - len(ids))])
+
+
+def test_an_installed_package_registers_itself() -> None:
+    assert "envs.registration:register" in {e.value for e in entry_points(group="gymnasium.envs")}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", NAMES)
+def test_make_and_check(name: str) -> None:
+    env = gymnasium.make(name, render_mode="ansi")
+    check_env(env.unwrapped)
+    observation, info = env.reset(options={"problem": "test/0", "prefix": "a"})
+    assert observation["length"] > 1 and info["problem"] == "test/0"
+    assert env.render().endswith("=?\na")  # ty: ignore[unresolved-attribute]
+
+
+def test_vectorised_episodes_are_the_single_ones() -> None:
+    vector = gymnasium.make_vec("vineenv/Math-v0", num_envs=3, vectorization_mode="sync")
+    single = gymnasium.make("vineenv/Math-v0")
+    observations, _ = vector.reset(seed=[0, 1, 2])
+    actions = []
+    for i in range(3):
+        alone, info = single.reset(seed=i)
+        assert np.array_equal(observations["tokens"][i], alone["tokens"])
+        env = single.unwrapped
+        solution = env.problem("train", int(info["problem"].split("/")[1])).solution  # ty: ignore
+        actions.append(padded(single, (*env.encode(solution), env.eos_id)))  # ty: ignore
+    _, rewards, terminated, truncated, _ = vector.step(np.stack(actions))
+    assert rewards.tolist() == [1, 1, 1] and terminated.all() and not truncated.any()
+
+
+def test_torchrl_wraps_it_and_resets_it_to_a_prefix() -> None:
+    env = GymWrapper(gymnasium.make("vineenv/Math-v0"))
+    check_env_specs(env)
+    start = env.reset(options={"problem": "test/0", "prefix": [5, 6]})
+    inner = gymnasium.make("vineenv/Math-v0").unwrapped
+    prompt = inner.encode(inner.problem("test", 0).prompt)  # ty: ignore
+    length = int(start["length"].argmax()) if start["length"].numel() > 1 else int(start["length"])
+    assert start["tokens"][:length].tolist() == [*prompt, 5, 6]
