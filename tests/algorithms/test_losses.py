@@ -70,7 +70,12 @@ class _Logits(nn.Module):
 
 def test_policy_loss_and_gradient_equal_torchrls_clip_ppo() -> None:
     model, batch = make_llama(VOCAB), ragged_batch()
+    with torch.no_grad():
+        logp, _ = ActionLogProbs(model)(batch["input_ids"], batch["action"], batch["mask"])
+    noise = torch.randn(len(logp), generator=torch.Generator().manual_seed(1)) / 2
+    batch["sample_log_prob"][batch["mask"]] = logp + noise  # ratios on both sides of both clips
     out, ours = backward(model, batch, settings())
+    assert 0.1 < out["clip_fraction"] < 0.9
     actor = ProbabilisticActor(
         TensorDictModule(_Logits(model), in_keys=["input_ids"], out_keys=["logits"]),
         in_keys=["logits"], out_keys=["action"], distribution_class=torch.distributions.Categorical,
