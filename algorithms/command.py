@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from omegaconf import OmegaConf
+from transformers.utils.logging import disable_progress_bar
 
 from algorithms.config import compose, group_names, search_path
 from vineenv.errors import UsageError
@@ -20,6 +21,7 @@ def main_command(run: Callable[[list[str]], int], root: str, schema: type, purpo
     0 is success, 2 bad input (told in one message), 130 an interrupt.
     """
     arguments = sys.argv[1:]
+    disable_progress_bar()  # of transformers, which draws one for every file it opens
     if any(a in ("-h", "--help", "help") for a in arguments):
         print(help_text(root, schema, purpose, [a for a in arguments if "=" in a]))
         return 0
