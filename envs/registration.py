@@ -1,26 +1,12 @@
-"""`gymnasium.make("vineenv/Math-v0")`: the environments under Gymnasium's names.
-
-Gymnasium finds `register` by this package's entry point, so an installed vineenv needs no import.
-"""
+"""What Gymnasium's names stand for: environments with the shipped tokenizer and reward."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
-
 from envs.arithmetic import Arithmetic
 from rewards.answer import AnswerReward
 from vineenv.assets.tokenizer import build_tokenizer
-
-NAMES = {"vineenv/Math-v0": "envs.registration:make_math"}
-
-
-def register() -> None:
-    """Add the environments to Gymnasium's registry; a second call changes nothing."""
-    for name, entry_point in NAMES.items():
-        if name not in gymnasium.registry:
-            gymnasium.register(id=name, entry_point=entry_point)
 
 
 def make_math(**settings: Any) -> Arithmetic:

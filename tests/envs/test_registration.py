@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-
 import gymnasium
 import numpy as np
 import pytest
@@ -9,21 +7,15 @@ from gymnasium.utils.env_checker import check_env
 from torchrl.envs import GymWrapper
 from torchrl.envs.utils import check_env_specs
 
-from envs.registration import NAMES, register
-
-register()
+from vineenv import ENVIRONMENTS
 
 
 def padded(env: gymnasium.Env, ids: tuple[int, ...]) -> np.ndarray:
     return np.array([*ids, *[-1] * (env.action_space.shape[0] - len(ids))])
 
 
-def test_an_installed_package_registers_itself() -> None:
-    assert "envs.registration:register" in {e.value for e in entry_points(group="gymnasium.envs")}
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_make_and_check(name: str) -> None:
     env = gymnasium.make(name, render_mode="ansi")
     check_env(env.unwrapped)
