@@ -49,7 +49,7 @@ def build_env(config: DictConfig, tokenizer: PreTrainedTokenizerBase) -> Reasoni
 
 
 def check_env_fits(env: ReasoningEnv, model_context: int | None) -> None:
-    """Check that every split has problems and that prompts and responses fit.
+    """Check that every split has problems, that their prompts fit, and most of their solutions.
 
     Raises:
         UsageError: empty data, a context larger than the model's, a prompt that leaves no room.
@@ -60,19 +60,21 @@ def check_env_fits(env: ReasoningEnv, model_context: int | None) -> None:
         size = env.size(split)
         if size < 1:
             raise UsageError(f"The {split} split of {type(env).__name__} is empty.")
-        for index in range(min(size, _CHECKED_PROMPTS)):
-            _check_problem(env, env.problem(split, index))
-
-
-def _check_problem(env: ReasoningEnv, problem: Problem) -> None:
-    state = env.initial_state(problem)
-    if problem.solution is not None:
-        needed = len(env.encode(problem.solution)) + 1
-        if needed > state.budget:
+        problems = [env.problem(split, index) for index in range(min(size, _CHECKED_PROMPTS))]
+        for problem in problems:
+            env.initial_state(problem)
+        fit = sum(_solution_fits(env, problem) for problem in problems)
+        if fit < len(problems) / 2:
             raise UsageError(
-                f"Problem {problem.id!r}: its worked solution needs {needed} tokens, but env.max_new_tokens="
-                f"{env.max_new_tokens} and env.context={env.context} leave {state.budget}."
+                f"Of {len(problems)} worked solutions of the {split} split only {fit} fit: "
+                f"env.max_new_tokens={env.max_new_tokens} and env.context={env.context} leave too little room."
             )
+
+
+def _solution_fits(env: ReasoningEnv, problem: Problem) -> bool:
+    if problem.solution is None:
+        return True
+    return len(env.encode(problem.solution)) < env.initial_state(problem).budget
 
 
 def build_parts(config: DictConfig) -> Parts:

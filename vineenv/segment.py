@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -41,6 +42,35 @@ class Newline:
         if token not in self._text:
             self._text[token] = str(self.tokenizer.decode([token]))
         return self._text[token]
+
+
+class GSM8KLines(Newline):
+    """Lines, with the final `#### answer` as part of the last step (the paper's rule for GSM8K)."""
+
+    def __call__(self, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> list[int]:
+        """Return the starts of lines, as token indices; the answer's line joins the one before."""
+        starts = super().__call__(ids, logprobs)
+        last = "".join(self._piece(token) for token in ids[starts[-1] :])
+        return starts[:-1] if len(starts) > 1 and last.lstrip().startswith("####") else starts
+
+
+class LowProbability:
+    """A step ends after a token that was improbable when it was sampled (SPO, arXiv 2505.23564).
+
+    Args:
+        threshold: a token below this probability is a cut point.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, threshold: float = 0.9) -> None:
+        if not 0 < threshold <= 1:
+            raise ValueError(f"segmenter.threshold={threshold} must lie in (0, 1]")
+        self.cut = math.log(threshold)
+
+    def __call__(self, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> list[int]:
+        """Return the indices after improbable tokens; one step where no probabilities are known."""
+        if logprobs is None:
+            return [0]
+        return [0, *(i + 1 for i, logprob in enumerate(logprobs[:-1]) if logprob < self.cut)]
 
 
 class Fixed:

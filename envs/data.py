@@ -1,0 +1,184 @@
+"""Reading question-answer data from a local file or a hub name, with errors that name the line."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vineenv.errors import UsageError, nearest
+
+FORMATS = (".jsonl", ".json", ".parquet")
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Which fields of a row hold what; of several names the first that the row has counts."""
+
+    problem: tuple[str, ...] = ("problem", "question")
+    answer: tuple[str, ...] = ("answer", "final_answer")
+    solution: tuple[str, ...] = ("solution",)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One question; `where` is the file and line it came from."""
+
+    problem: str
+    answer: str
+    solution: str | None
+    meta: Mapping[str, Any]
+    where: str
+
+
+@dataclass(frozen=True)
+class DataReport:
+    """What a look at the rows of two splits found."""
+
+    rows: dict[str, int]
+    duplicates: dict[str, int]
+    empty_answers: dict[str, int]
+    overlap: int
+
+    def __str__(self) -> str:
+        lines = [
+            f"{split}: {count:,} rows, {self.duplicates[split]} repeated questions, "
+            f"{self.empty_answers[split]} empty answers"
+            for split, count in self.rows.items()
+        ]
+        return "\n".join([*lines, f"questions in more than one split: {self.overlap}"])
+
+
+def find_file(path: str, name: str) -> str:
+    """Return the file of a split: `path` itself, or `name` in it with one of the known endings.
+
+    A path that does not exist and looks like `owner/name` is a hub name and returned as it is.
+
+    Raises:
+        UsageError: there is no such file.
+    """
+    folder = Path(path).expanduser()
+    if folder.is_file():
+        return str(folder)
+    if folder.is_dir():
+        for ending in FORMATS:
+            if (folder / f"{name}{ending}").is_file():
+                return str(folder / f"{name}{ending}")
+        there = sorted(p.name for p in folder.iterdir())
+        hint = nearest(name, there)
+        raise UsageError(
+            f"{folder}: no {name} with an ending of {', '.join(FORMATS)}."
+            + (f" Did you mean {hint!r}?" if hint else f" There: {', '.join(there[:10]) or 'nothing'}.")
+        )
+    if path.count("/") == 1 and not path.startswith((".", "/", "~")):
+        return path
+    raise UsageError(
+        f"env.path={path!r}: no such file or folder. Give a folder with {name}.jsonl, a file "
+        f"({', '.join(FORMATS)}), or a hub name like owner/name."
+    )
+
+
+def load_rows(path: str, split: str, fields: Fields) -> tuple[Row, ...]:
+    """Read all rows of a file (kept in memory while the file is unchanged) or of a hub data set.
+
+    Raises:
+        UsageError: an unreadable file, a malformed line, a missing or wrongly typed field, no rows.
+    """
+    file = Path(path)
+    rows = _load(path, split, fields, file.stat().st_mtime_ns if file.is_file() else 0)
+    if not rows:
+        raise UsageError(f"{path}: no rows.")
+    return rows
+
+
+def describe(splits: Mapping[str, Sequence[Row]]) -> DataReport:
+    """Count rows, repeated questions, empty answers, and questions shared between splits."""
+    questions = {split: Counter(row.problem.strip() for row in rows) for split, rows in splits.items()}
+    shared = Counter(q for counts in questions.values() for q in counts)
+    return DataReport(
+        rows={split: len(rows) for split, rows in splits.items()},
+        duplicates={split: sum(counts.values()) - len(counts) for split, counts in questions.items()},
+        empty_answers={split: sum(not row.answer.strip() for row in rows) for split, rows in splits.items()},
+        overlap=sum(count > 1 for count in shared.values()),
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _load(path: str, split: str, fields: Fields, _changed: int) -> tuple[Row, ...]:
+    return tuple(_row(raw, where, fields) for where, raw in _raw_rows(path, split))
+
+
+def _raw_rows(path: str, split: str) -> Iterator[tuple[str, Any]]:
+    if path.endswith(".jsonl"):
+        yield from _json_lines(path)
+    elif path.endswith(".json"):
+        yield from _json_list(path)
+    elif path.endswith(".parquet"):
+        parquet = _need("pyarrow.parquet", "pyarrow")
+        table = parquet.read_table(path).to_pylist()
+        yield from ((f"{path}: row {i}", raw) for i, raw in enumerate(table))
+    else:
+        datasets = _need("datasets", "datasets")
+        yield from (
+            (f"{path}[{split}]: row {i}", r) for i, r in enumerate(datasets.load_dataset(path, split=split))
+        )
+
+
+def _json_lines(path: str) -> Iterator[tuple[str, Any]]:
+    with Path(path).open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                yield f"{path}: line {number}", json.loads(line)
+            except json.JSONDecodeError as error:
+                raise UsageError(
+                    f"{path}: line {number}: not JSON ({error.msg} at column {error.colno})."
+                ) from error
+
+
+def _json_list(path: str) -> Iterator[tuple[str, Any]]:
+    try:
+        loaded = json.loads(Path(path).read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}: line {error.lineno}: not JSON ({error.msg}).") from error
+    if not isinstance(loaded, list):
+        raise UsageError(f"{path}: expected a list of rows, found {type(loaded).__name__}.")
+    yield from ((f"{path}: row {i}", raw) for i, raw in enumerate(loaded))
+
+
+def _row(raw: Any, where: str, fields: Fields) -> Row:
+    if not isinstance(raw, dict):
+        raise UsageError(f"{where}: expected an object with fields, found {type(raw).__name__}.")
+    problem, answer = _text(raw, fields.problem, where), _text(raw, fields.answer, where)
+    solution = _text(raw, fields.solution, where) if any(name in raw for name in fields.solution) else None
+    used = {*fields.problem, *fields.answer, *fields.solution}
+    return Row(problem, answer, solution, {k: v for k, v in raw.items() if k not in used}, where)
+
+
+def _text(raw: Mapping[str, Any], names: Sequence[str], where: str) -> str:
+    name = next((n for n in names if n in raw), None)
+    if name is None:
+        wanted = " or ".join(map(repr, names))
+        raise UsageError(f"{where}: no field {wanted}; it has {', '.join(map(repr, raw)) or 'none'}.")
+    value = raw[name]
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, list) and value and all(isinstance(v, str) for v in value):
+        return ", ".join(value)
+    if not isinstance(value, str):
+        raise UsageError(f"{where}: field {name!r} must be text, not {type(value).__name__}.")
+    return value
+
+
+def _need(module: str, package: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(f"Reading this needs the package {package!r}: pip install {package}.") from error
