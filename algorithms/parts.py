@@ -67,7 +67,8 @@ def check_env_fits(env: ReasoningEnv, model_context: int | None) -> None:
         if fit < len(problems) / 2:
             raise UsageError(
                 f"Of {len(problems)} worked solutions of the {split} split only {fit} fit: "
-                f"env.max_new_tokens={env.max_new_tokens} and env.context={env.context} leave too little room."
+                f"env.max_new_tokens={env.max_new_tokens} and env.context={env.context} "
+                "leave too little room."
             )
 
 

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from envs.math_problems import MathProblems
+from rewards.answer import AnswerReward
+from vineenv.errors import UsageError
+
+ROWS = [
+    {
+        "problem": "Solve $2x=6$.",
+        "solution": r"So $x=\boxed{3}$.",
+        "answer": "3",
+        "level": "Level 1",
+        "subject": "Algebra",
+    },
+    {
+        "problem": r"Find $\frac12+\frac13$.",
+        "solution": r"It is $\boxed{\frac{5}{6}}$.",
+        "answer": r"\frac56",
+        "level": 2,
+        "subject": "Prealgebra",
+    },
+    {
+        "problem": "List the roots of $x^2=1$.",
+        "solution": r"They are $\boxed{1,-1}$.",
+        "answer": "-1,1",
+        "level": "Level 5",
+        "type": "Algebra",
+    },
+]
+
+
+def make(tokenizer: PreTrainedTokenizerFast, path: Path, **settings: object) -> MathProblems:
+    values: dict[str, object] = {"layout": "math", "prompt": "{problem}\n", "validation_size": 1, **settings}
+    return MathProblems(tokenizer, AnswerReward(style="boxed"), path=str(path), **values)  # ty: ignore[invalid-argument-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("train", "test", "math500"):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    return tmp_path
+
+
+def test_gold_solutions_earn_the_reward(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    env = make(tokenizer, folder)
+    assert [env.size(split) for split in ("train", "validation", "test")] == [2, 1, 3]
+    for index in range(3):
+        problem = env.problem("test", index)
+        _, reward, *_ = env.transition(
+            env.initial_state(problem), (*env.encode(problem.solution or ""), env.eos_id)
+        )
+        assert reward == 1 and env.defect(problem) is None
+
+
+def test_levels_and_subjects_filter(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    assert make(tokenizer, folder, levels=[1, 5]).size("test") == 2
+    assert make(tokenizer, folder, subjects=["Algebra"]).size("test") == 2
+    assert make(tokenizer, folder, subjects=["Algebra"], levels=[5]).size("test") == 1
+
+
+def test_a_set_for_testing_only_lends_its_rows_to_all_splits(
+    tokenizer: PreTrainedTokenizerFast, folder: Path
+) -> None:
+    env = make(tokenizer, folder, layout="math500")
+    assert env.problem("train", 1).prompt == env.problem("test", 1).prompt
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"layout": "maths"}, "Did you mean 'math'"),
+        ({"levels": [7]}, r"env.levels has \[7\]"),
+        ({"subjects": ["Algebar"]}, "Did you mean 'Algebra'"),
+        ({"prompt": "no place"}, "has no {problem}"),
+        ({"validation_size": 3}, "between 1 and 2"),
+    ],
+)
+def test_bad_settings(
+    tokenizer: PreTrainedTokenizerFast, folder: Path, settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        make(tokenizer, folder, **settings)
