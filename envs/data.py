@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,15 @@ FORMATS = (".jsonl", ".json", ".parquet")
 
 @dataclass(frozen=True)
 class Fields:
-    """Which fields of a row hold what; of several names the first that the row has counts."""
+    """Which fields of a row hold what; of several names the first that the row has counts.
+
+    Where a row has no answer field, `from_solution` finds it in the worked solution.
+    """
 
     problem: tuple[str, ...] = ("problem", "question")
     answer: tuple[str, ...] = ("answer", "final_answer")
     solution: tuple[str, ...] = ("solution",)
+    from_solution: Callable[[str], str | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -154,8 +158,12 @@ def _json_list(path: str) -> Iterator[tuple[str, Any]]:
 def _row(raw: Any, where: str, fields: Fields) -> Row:
     if not isinstance(raw, dict):
         raise UsageError(f"{where}: expected an object with fields, found {type(raw).__name__}.")
-    problem, answer = _text(raw, fields.problem, where), _text(raw, fields.answer, where)
+    problem = _text(raw, fields.problem, where)
     solution = _text(raw, fields.solution, where) if any(name in raw for name in fields.solution) else None
+    if fields.from_solution and solution and not any(name in raw for name in fields.answer):
+        answer = fields.from_solution(solution) or ""
+    else:
+        answer = _text(raw, fields.answer, where)
     used = {*fields.problem, *fields.answer, *fields.solution}
     return Row(problem, answer, solution, {k: v for k, v in raw.items() if k not in used}, where)
 

@@ -15,6 +15,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from envs.data import DataReport, Fields, Row, describe, find_file, load_rows
+from rewards.extract import boxed
 from vineenv.env import ReasoningEnv, RewardFunction
 from vineenv.errors import UsageError, unknown
 from vineenv.segment_math import MathSentences
@@ -33,7 +34,7 @@ class Layout:
 
     train: str | None
     test: str
-    fields: Fields = Fields()  # noqa: RUF009 (frozen)
+    fields: Fields = Fields(from_solution=boxed)  # noqa: RUF009 (frozen)
 
 
 _FINAL = Fields(answer=("final_answer", "answer"), problem=("question", "problem"))

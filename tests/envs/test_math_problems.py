@@ -58,6 +58,13 @@ def test_gold_solutions_earn_the_reward(tokenizer: PreTrainedTokenizerFast, fold
         assert reward == 1 and env.defect(problem) is None
 
 
+def test_an_answer_may_be_in_the_solution_alone(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    rows = [{k: v for k, v in row.items() if k != "answer"} for row in ROWS]
+    (folder / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    env = make(tokenizer, folder)
+    assert [env.problem("test", i).answer for i in range(3)] == ["3", r"\frac{5}{6}", "1,-1"]
+
+
 def test_levels_and_subjects_filter(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     assert make(tokenizer, folder, levels=[1, 5]).size("test") == 2
     assert make(tokenizer, folder, subjects=["Algebra"]).size("test") == 2
