@@ -22,6 +22,62 @@ SMALL = [
 ]  # fmt: skip
 
 
+USERS_FILES = {
+    "my_algo.py": """
+        from dataclasses import dataclass
+        from algorithms.algorithm import Algorithm
+
+        @dataclass(kw_only=True)
+        class Constant(Algorithm):
+            \"\"\"Return minus a constant.\"\"\"
+            baseline: float
+
+            def advantages(self, batch):
+                whole = (batch["reward"][:, None] - self.baseline) * batch["mask"]
+                return whole, whole
+        """,
+    "my_env.py": """
+        from vineenv.env import ReasoningEnv
+        from vineenv.types import Problem
+
+        class Repeat(ReasoningEnv):
+            def __init__(self, tokenizer, reward, *, word: str, **base):
+                super().__init__(tokenizer, reward, **base)
+                self.word = word
+
+            def size(self, split):
+                return 3
+
+            def problem(self, split, index):
+                return Problem(f"{split}/{index}", self.word * (index + 1), self.word)
+        """,
+    "my_reward.py": """
+        def shortness(response, problem, *, most: int):
+            return max(0.0, 1 - len(response) / most)
+        """,
+    "configs/env/repeat.yaml": "target: my_env.Repeat\nword: ab\nmax_new_tokens: 12\ncontext: 64\n",
+    "configs/reward/short.yaml": "target: my_reward.shortness\nmost: 12\n",
+    "configs/algo/constant.yaml": """
+        target: my_algo.Constant
+        baseline: 0.5
+        prompts: 2
+        group_size: 2
+        temperature: 1.0
+        epochs: 1
+        minibatch: 4
+        microbatch: 4
+        lr: 0.0001
+        warmup: 0
+        max_grad_norm: 1.0
+        clip: 0.2
+        kl_coef: 0.0
+        kl: k3
+        scale: none
+        reduction: token
+        """,
+}
+
+
 def lines(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
@@ -86,61 +142,7 @@ def test_dry_run_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_an_algorithm_an_environment_and_a_reward_are_one_file_and_one_config_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = {
-        "my_algo.py": """
-            from dataclasses import dataclass
-            from algorithms.algorithm import Algorithm
-
-            @dataclass(kw_only=True)
-            class Constant(Algorithm):
-                \"\"\"Return minus a constant.\"\"\"
-                baseline: float
-
-                def advantages(self, batch):
-                    whole = (batch["reward"][:, None] - self.baseline) * batch["mask"]
-                    return whole, whole
-            """,
-        "my_env.py": """
-            from vineenv.env import ReasoningEnv
-            from vineenv.types import Problem
-
-            class Repeat(ReasoningEnv):
-                def __init__(self, tokenizer, reward, *, word: str, **base):
-                    super().__init__(tokenizer, reward, **base)
-                    self.word = word
-
-                def size(self, split):
-                    return 3
-
-                def problem(self, split, index):
-                    return Problem(f"{split}/{index}", self.word * (index + 1), self.word)
-            """,
-        "my_reward.py": """
-            def shortness(response, problem, *, most: int):
-                return max(0.0, 1 - len(response) / most)
-            """,
-        "configs/env/repeat.yaml": "target: my_env.Repeat\nword: ab\nmax_new_tokens: 12\ncontext: 64\n",
-        "configs/reward/short.yaml": "target: my_reward.shortness\nmost: 12\n",
-        "configs/algo/constant.yaml": """
-            target: my_algo.Constant
-            baseline: 0.5
-            prompts: 2
-            group_size: 2
-            temperature: 1.0
-            epochs: 1
-            minibatch: 4
-            microbatch: 4
-            lr: 0.0001
-            warmup: 0
-            max_grad_norm: 1.0
-            clip: 0.2
-            kl_coef: 0.0
-            kl: k3
-            scale: none
-            reduction: token
-            """,
-    }
-    for name, text in files.items():
+    for name, text in USERS_FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(textwrap.dedent(text))
     monkeypatch.chdir(tmp_path)
