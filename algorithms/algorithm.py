@@ -42,6 +42,8 @@ class Algorithm(ABC):
         scale: see `estimators.scale_advantages`.
         reduction: "token" averages over the tokens of a minibatch, "sequence" over its
             responses, each averaged over its own tokens.
+        rescore: take the old log-probabilities from the trainer's own forward pass instead of the
+            engine's (the paper's code does): the first ratio is then 1 whatever the engine's rounding.
         lr_decay: linear decay of the learning rate to 0 over the run.
     """
 
@@ -60,6 +62,7 @@ class Algorithm(ABC):
     scale: str
     reduction: str
     entropy_coef: float = 0.0
+    rescore: bool = True
     lr_decay: bool = False
 
     def __post_init__(self) -> None:

@@ -30,6 +30,7 @@ _COLUMNS = (
     ("clip_fraction", "clipped", "{:.3f}"),
     ("advantage_nonzero", "credited", "{:.2f}"),
     ("first_ratio_error", "|ratio-1|", "{:.0e}"),
+    ("engine_gap", "engine gap", "{:.0e}"),
 )
 
 
@@ -67,6 +68,10 @@ class Reporter:
     def say(self, text: str) -> None:
         """Name what is going on now."""
         self.bar.update(self.task, description=text)
+
+    def warn(self, text: str) -> None:
+        """Print something that needs a person's eye."""
+        console.print(f"warning: {text}", style="yellow")
 
     def iteration(self, number: int, metrics: Mapping[str, Any], tokens: int) -> None:
         """Print one line, with rate and time left, and move the bar on."""

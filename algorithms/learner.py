@@ -50,16 +50,12 @@ class Learner:
         )
         self.generator = torch.Generator().manual_seed(seed)
 
-    def updates_per_iteration(self) -> int:
-        """Optimiser steps of one iteration."""
-        return updates_per_iteration(self.algorithm)
-
     def learn(self, batch: TensorDict, progress: Callable[[], None] = lambda: None) -> dict[str, float]:
         """Estimate advantages and take the iteration's optimiser steps; return its metrics."""
         with self.ledger.timed("scoring"):
-            self._score(batch)
+            gap = self._score(batch)
             self.estimator(batch)
-        metrics = describe_credit(batch)
+        metrics = {**describe_credit(batch), **gap}
         with self.ledger.timed("training"):
             metrics.update(self._optimise(batch, progress))
         tokens = int((batch["length"] + 1).sum()) * self.algorithm.epochs
@@ -67,19 +63,27 @@ class Learner:
         return metrics
 
     @torch.no_grad()
-    def _score(self, batch: TensorDict) -> None:
+    def _score(self, batch: TensorDict) -> dict[str, float]:
+        """Add what the loss compares with; return how far engine and trainer are apart, in nats."""
+        sampled = batch["sample_log_prob"]
+        if self.algorithm.rescore:
+            batch["sample_log_prob"] = torch.zeros_like(sampled)
         if self.reference is not None:
             batch["ref_log_prob"] = torch.zeros_like(batch["sample_log_prob"])
         if self.critic_loss is not None:
             batch["state_value"] = torch.zeros_like(batch["sample_log_prob"])
         for rows, part in self._microbatches(batch):
             width = part["mask"].shape[1]
+            if self.algorithm.rescore:
+                batch["sample_log_prob"][rows, :width] = _on_rows(self.actor, part)
             if self.reference is not None:
-                scored = torch.zeros(part["mask"].shape)
-                scored[part["mask"]] = self.reference(part["input_ids"], part["action"], part["mask"])[0]
-                batch["ref_log_prob"][rows, :width] = scored
+                batch["ref_log_prob"][rows, :width] = _on_rows(self.reference, part)
             if self.critic_loss is not None:
                 batch["state_value"][rows, :width] = self.critic_loss.critic(part["input_ids"])
+        if not self.algorithm.rescore:
+            return {}
+        gap = (batch["sample_log_prob"] - sampled)[batch["mask"]].abs()
+        return {"engine_gap": float(gap.max()), "engine_gap_mean": float(gap.mean())}
 
     def _optimise(self, batch: TensorDict, progress: Callable[[], None]) -> dict[str, float]:
         keys = [*LEARNED_KEYS, *(key for key in OPTIONAL_KEYS if key in batch)]
@@ -135,6 +139,13 @@ class Learner:
         order = torch.argsort(batch["length"])
         for rows in order.split(self.algorithm.microbatch):
             yield rows, trim(batch[rows])
+
+
+def _on_rows(actor: ActionLogProbs, part: TensorDict) -> Tensor:
+    """Log-probabilities [B, T] of the masked actions, 0 elsewhere."""
+    scored = torch.zeros(part["mask"].shape)
+    scored[part["mask"]] = actor(part["input_ids"], part["action"], part["mask"])[0]
+    return scored
 
 
 def updates_per_iteration(algorithm: Algorithm) -> int:

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from algorithms.loop import Loop
 from algorithms.run import run
+from vineenv.engines.native import NativeEngine
 
 SMALL = [
     "iterations=2", "algo.lr=1e-3", "algo.warmup=0", "eval.problems=8", "eval.final_problems=8", "samples=1",
@@ -89,7 +90,9 @@ def test_every_algorithm_runs_and_leaves_a_whole_folder(algo: str, tmp_path: Pat
     start, middle, end = lines(folder)
     assert [line["iteration"] for line in (start, middle, end)] == [0, 1, 2]
     assert middle["first_ratio_error"] < 1e-4
-    assert end["first_ratio_error"] < 1e-4, "the engine serves the weights of the first update"
+    assert end["first_ratio_error"] < 1e-4
+    assert middle["engine_gap"] < 1e-4
+    assert end["engine_gap"] < 1e-4, "the engine serves the weights of the first update"
     assert {"reward", "kl", "clip_fraction", "entropy", "advantage_nonzero", "grad_norm"} <= end.keys()
     assert end["tokens/policy"] > 0 and end["seconds/training"] > 0
     assert ("tokens/vines" in end) == (algo == "vineppo")
@@ -102,6 +105,21 @@ def test_every_algorithm_runs_and_leaves_a_whole_folder(algo: str, tmp_path: Pat
     assert "reward" in events.Tags()["scalars"]
     AutoModelForCausalLM.from_pretrained(folder / "policy")
     assert AutoTokenizer.from_pretrained(folder / "policy").eos_token == "<eos>"
+
+
+def test_without_rescoring_the_first_ratio_is_the_engines(tmp_path: Path) -> None:
+    assert run(["algo=rloo", f"run_dir={tmp_path / 'run'}", *SMALL, "algo.rescore=false"]) == 0
+    for line in lines(tmp_path / "run")[1:]:
+        assert "engine_gap" not in line and 0 < line["first_ratio_error"] < 1e-4
+
+
+def test_an_engine_with_old_weights_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = NativeEngine.load_weights
+    monkeypatch.setattr(NativeEngine, "load_weights", lambda *given: None if given[-1] else load(*given))
+    assert run(["algo=rloo", f"run_dir={tmp_path / 'run'}", *SMALL, "algo.lr=0.03"]) == 0
+    assert "engine and trainer disagree" in capsys.readouterr().out
 
 
 def test_same_seed_same_numbers(tmp_path: Path) -> None:
