@@ -102,7 +102,10 @@ class ReasoningEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
         return problem, problem.solution
 
     def respond(self, state: State) -> Sequence[int]:
-        """Tokens that the environment appends after an action; none by default."""
+        """Tokens that the environment appends after one of `stop_ids`; none by default.
+
+        They must depend on the state alone, so that a prefix can be recognised.
+        """
         return ()
 
     def decided(self, state: State) -> bool:
@@ -129,14 +132,17 @@ class ReasoningEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """Tokens at which sampling hands over to the environment."""
+        """Tokens at which the policy hands over to the environment, the end of sequence among them."""
         return (self.eos_id,)
 
     def initial_state(self, problem: Problem, prefix: Sequence[int] | str = ()) -> State:
         """Return the state after `prefix` (response token ids, or text) of a problem.
 
+        The tokens that the environment appends are part of a prefix, and recognised as such.
+
         Raises:
-            UsageError: a prompt or prefix that does not fit or is not made of known tokens.
+            UsageError: a prompt or prefix that does not fit or is not made of known tokens, or a
+                prefix that no walk leads to.
         """
         prompt = self.encode(problem.prompt)
         response = self.encode(prefix) if isinstance(prefix, str) else tuple(int(i) for i in prefix)
@@ -149,13 +155,9 @@ class ReasoningEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
             )
         if self.eos_id in response:
             raise UsageError("The prefix contains the end-of-sequence token: nothing can follow it.")
-        budget = min(self.max_new_tokens, self.context - len(prompt)) - len(response)
-        if budget <= 0:
-            raise UsageError(
-                f"The prefix has {len(response)} tokens; "
-                f"at most {budget + len(response) - 1} leave room to go on."
-            )
-        return State(problem, prompt + response, len(prompt), budget)
+        budget = min(self.max_new_tokens, self.context - len(prompt))
+        state = State(problem, prompt, len(prompt), budget)
+        return self._replay(state, response) if response else state
 
     def transition(self, state: State, action: Sequence[int]) -> Transition:
         """Apply a chunk of tokens to a state, without side effects.
@@ -185,25 +187,60 @@ class ReasoningEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
         return out
 
     def step_starts(self, state: State, logprobs: Sequence[float] | None = None) -> list[int]:
-        """Response token indices at which the reasoning steps of a state begin; the first is 0."""
-        return self.segmenter(state.response, logprobs)
+        """Response token indices at which the reasoning steps of a state begin; the first is 0.
+
+        A step that would begin in what the environment appended begins after it: no policy
+        decides there.
+        """
+        starts = self.segmenter(state.response, logprobs)
+        for left, right in state.foreign:
+            first, after = left - state.prompt_length, right - state.prompt_length
+            starts = [after if first <= start < after and start else start for start in starts]
+        return sorted({start for start in starts if start < max(len(state.response), 1)})
 
     def _advance(self, state: State, action: Sequence[int]) -> tuple[State, bool, bool]:
         if state.ended:
             raise UsageError("The episode has ended; call reset() before the next step().")
-        ids = tuple(int(i) for i in action)
-        self._check_ids(ids, "action")
-        ids = ids[: state.budget]
-        if self.eos_id in ids:
-            ids = ids[: ids.index(self.eos_id) + 1]
-        terminated = bool(ids) and ids[-1] == self.eos_id
-        moved = replace(state, tokens=state.tokens + ids, budget=state.budget - len(ids))
-        terminated = terminated or self.decided(moved)
-        if not terminated and moved.budget > 0:
-            moved = self._append(moved, tuple(self.respond(moved)))
-            terminated = self.decided(moved)
-        truncated = not terminated and moved.budget <= 0
-        return replace(moved, ended=terminated or truncated), terminated, truncated
+        rest = tuple(int(i) for i in action)
+        self._check_ids(rest, "action")
+        while True:
+            piece = self._up_to_handover(rest[: state.budget])
+            rest = rest[len(piece) :]
+            state = replace(state, tokens=state.tokens + piece, budget=state.budget - len(piece))
+            terminated = (bool(piece) and piece[-1] == self.eos_id) or self.decided(state)
+            if not terminated and state.budget > 0 and piece and piece[-1] in self.stop_ids:
+                state = self._append(state, tuple(self.respond(state)))
+                terminated = self.decided(state)
+            truncated = not terminated and state.budget <= 0
+            if terminated or truncated or not rest:
+                return replace(state, ended=terminated or truncated), terminated, truncated
+
+    def _up_to_handover(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        stops = self.stop_ids
+        return ids[: next((i + 1 for i, token in enumerate(ids) if token in stops), len(ids))]
+
+    def _replay(self, state: State, response: tuple[int, ...]) -> State:
+        """Walk a prefix in which what the environment appended stands where it appends it."""
+        rest = response
+        while rest:
+            piece = self._up_to_handover(rest)
+            rest = rest[len(piece) :]
+            if len(piece) >= state.budget:
+                fit = len(response) - len(rest) - len(piece) + state.budget - 1
+                raise UsageError(
+                    f"The prefix has {len(response)} tokens; at most {fit} leave room to go on."
+                )
+            state = replace(state, tokens=state.tokens + piece, budget=state.budget - len(piece))
+            appended = tuple(self.respond(state)) if piece[-1] in self.stop_ids else ()
+            if rest and rest[: len(appended)] != appended:
+                raise UsageError(
+                    f"No walk leads to this prefix: after {self.decode(state.response)[-40:]!r} the environment "
+                    f"appends {self.decode(appended)!r}, the prefix has {self.decode(rest[: len(appended)])!r}."
+                )
+            state, rest = self._append(state, appended), rest[len(appended) :]
+            if self.decided(state):
+                raise UsageError("The prefix decides the task: nothing can follow it.")
+        return state
 
     def _append(self, state: State, ids: tuple[int, ...]) -> State:
         if not ids:

@@ -111,6 +111,10 @@ def test_no_action_after_the_end(sums: Arithmetic) -> None:
 class Echo(Chain):
     """Answers every second token with a foreign one."""
 
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        return tuple(range(self.vocab_size))
+
     def respond(self, state: State) -> list[int]:
         own = len(state.response) - sum(b - a for a, b in state.foreign)
         return [7] if own % 2 == 0 else []
@@ -124,6 +128,37 @@ def test_environment_tokens_are_marked_and_cost_no_budget() -> None:
     assert state.response == (2, 2, 7, 2, 2, 7)
     assert state.foreign == ((4, 5), (7, 8))
     assert state.budget == env.max_new_tokens - 4
+
+
+def test_a_walk_does_not_depend_on_its_chunks() -> None:
+    env: ReasoningEnv = Echo(length=9)
+    start = env.initial_state(env.problem("train", 0))
+    whole, *_ = env.transition(start, [2, 3, 4, 5, 6])
+    state = start
+    for token in [2, 3, 4, 5, 6]:
+        state, *_ = env.transition(state, [token])
+    assert state == whole
+    assert whole.response == (2, 3, 7, 4, 5, 7, 6)
+
+
+def test_a_prefix_is_recognised_with_what_the_environment_appended() -> None:
+    env: ReasoningEnv = Echo(length=9)
+    problem = env.problem("train", 0)
+    walked, *_ = env.transition(env.initial_state(problem), [2, 3, 4, 5, 6])
+    assert env.initial_state(problem, walked.response) == walked
+    after_call, *_ = env.transition(env.initial_state(problem), [2, 3])
+    assert env.initial_state(problem, (2, 3)) == after_call == env.initial_state(problem, (2, 3, 7))
+    with pytest.raises(UsageError, match="No walk leads to this prefix.*appends 'f'.*has 'e'"):
+        env.initial_state(problem, (2, 3, 6, 4))
+    with pytest.raises(UsageError, match="decides the task"):
+        env.initial_state(problem, walked.response + (2, 7, 2))
+
+
+def test_no_step_begins_in_what_the_environment_appended() -> None:
+    env: ReasoningEnv = Echo(length=9)
+    state, *_ = env.transition(env.initial_state(env.problem("train", 0)), [2, 3, 4, 5])
+    assert state.response == (2, 3, 7, 4, 5, 7)
+    assert env.step_starts(state) == [0, 1, 3, 4]
 
 
 def test_rewards_may_be_plain_numbers() -> None:
