@@ -55,21 +55,26 @@ class SftConfig:
 
 
 def batches(env: ReasoningEnv, batch_size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield endless batches of demonstrations: ids and labels [B, T], right-padded."""
+    """Yield endless batches of demonstrations: ids and labels [B, T], right-padded.
+
+    What the environment would append is read, not learned.
+    """
     index = random.Random(seed).randrange(1 << 40)
     while True:
-        rows = []
-        for _ in range(batch_size):
-            problem, response = env.demonstration(index)
-            prompt = env.encode(problem.prompt)
-            rows.append((prompt, (*env.encode(response), env.eos_id)))
-            index += 1
-        longest = max(len(prompt) + len(response) for prompt, response in rows)
+        states = [
+            env.initial_state(problem, response)
+            for problem, response in map(env.demonstration, range(index, index + batch_size))
+        ]
+        index += batch_size
+        longest = max(len(state.tokens) for state in states) + 1
         ids = torch.zeros(batch_size, longest, dtype=torch.int64)
         labels = torch.full_like(ids, IGNORED)
-        for i, (prompt, response) in enumerate(rows):
-            ids[i, : len(prompt) + len(response)] = torch.tensor(prompt + response)
-            labels[i, len(prompt) : len(prompt) + len(response)] = torch.tensor(response)
+        for row, label, state in zip(ids, labels, states, strict=True):
+            end = len(state.tokens) + 1
+            row[:end] = torch.tensor((*state.tokens, env.eos_id))
+            label[state.prompt_length : end] = row[state.prompt_length : end]
+            for left, right in state.foreign:
+                label[left:right] = IGNORED
         yield ids, labels
 
 

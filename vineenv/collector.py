@@ -71,7 +71,7 @@ class VineCollector(BaseCollector):
             )
         self.trajectories = [t for group in played for t in group]
         groups = [i for i, group in enumerate(played) for _ in group]
-        self.ledger.add_tokens("policy", sum(len(t.state.response) for t in self.trajectories))
+        self.ledger.add_tokens("policy", sum(len(t.state.written) for t in self.trajectories))
         starts, extra = self._credit()
         batch = build_rows(self.trajectories, starts, groups)
         batch.update(extra)

@@ -227,9 +227,7 @@ class ReasoningEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
             rest = rest[len(piece) :]
             if len(piece) >= state.budget:
                 fit = len(response) - len(rest) - len(piece) + state.budget - 1
-                raise UsageError(
-                    f"The prefix has {len(response)} tokens; at most {fit} leave room to go on."
-                )
+                raise UsageError(f"The prefix has {len(response)} tokens; at most {fit} leave room to go on.")
             state = replace(state, tokens=state.tokens + piece, budget=state.budget - len(piece))
             appended = tuple(self.respond(state)) if piece[-1] in self.stop_ids else ()
             if rest and rest[: len(appended)] != appended:
@@ -246,6 +244,8 @@ class ReasoningEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
         if not ids:
             return state
         start, end = len(state.tokens), len(state.tokens) + len(ids)
+        if end > self.context:
+            return replace(state, budget=0)
         return replace(
             state,
             tokens=state.tokens + ids,

@@ -124,6 +124,15 @@ class State:
         """The tokens after the prompt."""
         return self.tokens[self.prompt_length :]
 
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The tokens of the response that the policy wrote."""
+        out, start = [], self.prompt_length
+        for left, right in (*self.foreign, (len(self.tokens), len(self.tokens))):
+            out.extend(self.tokens[start:left])
+            start = right
+        return tuple(out)
+
 
 @dataclass(frozen=True)
 class Trajectory:

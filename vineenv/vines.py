@@ -118,7 +118,7 @@ def grow_vines(
         -1, vines.K
     )
     tokens = sum(
-        len(t.state.tokens) - len(state.tokens)
+        len(t.state.written) - len(state.written)
         for state, row in zip(states, played, strict=True)
         for t in row
     )

@@ -151,7 +151,7 @@ def test_a_prefix_is_recognised_with_what_the_environment_appended() -> None:
     with pytest.raises(UsageError, match="No walk leads to this prefix.*appends 'f'.*has 'e'"):
         env.initial_state(problem, (2, 3, 6, 4))
     with pytest.raises(UsageError, match="decides the task"):
-        env.initial_state(problem, walked.response + (2, 7, 2))
+        env.initial_state(problem, (*walked.response, 2, 7, 2))
 
 
 def test_no_step_begins_in_what_the_environment_appended() -> None:

@@ -1,0 +1,181 @@
+"""A calculator as a tool: the policy writes a call, the environment appends its result.
+
+    27 *6 +84 -9=?
+    [27*6=162]
+    [162+84=246]
+    [246-9=237]
+    #### 237
+
+The policy writes `[27*6=`, the environment `162]`. What the environment wrote is part of the
+state, is never trained on and gets no credit.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import operator
+import random
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from vineenv.env import ReasoningEnv, RewardFunction
+from vineenv.errors import UsageError
+from vineenv.types import Problem, State
+
+LONGEST_CALL = 64
+LARGEST = 10**15
+_CALL = re.compile(r"\[([^\[\]\n=]*)=\s*$")
+_RESULT = re.compile(r"\[([^\[\]\n=]*)=(-?[0-9]+)\]")
+_ALLOWED = re.compile(rf"[0-9+\-*/() ]{{1,{LONGEST_CALL}}}")
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+_SPLIT_OF_BUCKET = ("test", "validation", "train", "train", "train", "train", "train", "train")
+
+
+class Calculator(ReasoningEnv):
+    """Generated chains of operations, to be worked out call by call.
+
+    Args:
+        tokenizer: see `ReasoningEnv`.
+        reward: see `ReasoningEnv`.
+        min_steps: fewest operations.
+        max_steps: most operations.
+        digits: of the largest operand; a factor has one digit.
+        operations: those used, of `+-*`.
+        train_size: problems of the training split.
+        heldout_size: problems of the validation and of the test split.
+        data_seed: another seed gives another set of problems.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        reward: RewardFunction,
+        *,
+        min_steps: int = 2,
+        max_steps: int = 4,
+        digits: int = 2,
+        operations: str = "+-*",
+        train_size: int = 100_000,
+        heldout_size: int = 5_000,
+        data_seed: int = 0,
+        max_new_tokens: int = 96,
+        context: int = 256,
+        **base: Any,
+    ) -> None:
+        super().__init__(tokenizer, reward, max_new_tokens=max_new_tokens, context=context, **base)
+        if not 1 <= min_steps <= max_steps <= 20:
+            raise UsageError(f"env needs 1 <= min_steps <= max_steps <= 20, got {min_steps=} {max_steps=}.")
+        if not 1 <= digits <= 9:
+            raise UsageError(f"env.digits={digits} must lie between 1 and 9.")
+        if not operations or set(operations) - set("+-*"):
+            raise UsageError(f"env.operations={operations!r} must be made of the signs + - *.")
+        if min(train_size, heldout_size) < 1:
+            raise UsageError(f"env.{train_size=} and env.{heldout_size=} must be at least 1.")
+        self.min_steps, self.max_steps, self.digits, self.operations = (
+            min_steps,
+            max_steps,
+            digits,
+            operations,
+        )
+        self.train_size, self.heldout_size, self.data_seed = train_size, heldout_size, data_seed
+        pieces = self.decode_many([[i] for i in range(self.vocab_size)])
+        self._stop_ids = (self.eos_id, *(i for i, text in enumerate(pieces) if text.rstrip().endswith("=")))
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The end of sequence, and every token that may complete a call."""
+        return self._stop_ids
+
+    def respond(self, state: State) -> Sequence[int]:
+        """The result of a call that the response ends with, or `error`; nothing after anything else."""
+        call = _CALL.search(self.decode(state.response[-LONGEST_CALL:]))
+        return self.encode(f"{calculate(call[1])}]") if call else ()
+
+    def size(self, split: str) -> int:
+        """How many problems the split has."""
+        return self.train_size if split == "train" else self.heldout_size
+
+    def problem(self, split: str, index: int) -> Problem:
+        """Draw problem `index` of a split; what it hashes to keeps the splits disjoint."""
+        rng = random.Random(f"{self.data_seed}/calculator/{split}/{index}")
+        while True:
+            start, changes = self._draw(rng)
+            prompt = " ".join([str(start), *changes]) + "=?\n"
+            if split_of(prompt) == split:
+                return _pose(f"{split}/{index}", prompt, start, changes)
+
+    def oracle(self, state: State) -> tuple[bool, int]:
+        """Whether every call so far was the next one of the chain, and how many steps are left."""
+        totals = state.problem.meta.get("totals")
+        if totals is None:
+            return super().oracle(state)
+        *lines, _ = self.decode(state.response).split("\n")
+        left = len(totals) - len(lines) + 1
+        for line, expected in zip(lines, state.problem.meta["calls"], strict=False):
+            call = _RESULT.fullmatch(line)
+            if not call or call[1].replace(" ", "") != expected:
+                return False, max(left, 1)
+        return len(lines) <= len(totals), max(left, 1)
+
+    def _draw(self, rng: random.Random) -> tuple[int, list[str]]:
+        largest = 10**self.digits - 1
+        changes = []
+        for _ in range(rng.randint(self.min_steps, self.max_steps)):
+            sign = rng.choice(self.operations)
+            changes.append(
+                f"{sign}{rng.randint(2, min(9, largest)) if sign == '*' else rng.randint(1, largest)}"
+            )
+        return rng.randint(1, largest), changes
+
+
+def _pose(name: str, prompt: str, start: int, changes: Sequence[str]) -> Problem:
+    calls, totals, total = [], [], str(start)
+    for change in changes:
+        calls.append(f"{total}{change}")
+        total = calculate(calls[-1])
+        totals.append(total)
+    lines = [f"[{call}={result}]\n" for call, result in zip(calls, totals, strict=True)]
+    solution = "".join(lines) + f"#### {total}"
+    return Problem(name, prompt, total, solution, {"calls": calls, "totals": totals})
+
+
+def split_of(prompt: str) -> str:
+    """Which split a problem belongs to."""
+    return _SPLIT_OF_BUCKET[hashlib.blake2b(prompt.encode(), digest_size=1).digest()[0] % 8]
+
+
+def calculate(expression: str) -> str:
+    """Work out an expression of integers, `+ - * /` and brackets, exactly.
+
+    Returns:
+        An integer, a reduced fraction as `7/3`, or `error` for anything else: another character,
+        more than 64 of them, a division by zero, a number above 10^15.
+    """
+    if not _ALLOWED.fullmatch(expression):
+        return "error"
+    try:
+        value = _value(ast.parse(expression.strip(), mode="eval").body)
+    except (SyntaxError, ZeroDivisionError, ValueError):
+        return "error"
+    return str(value)
+
+
+def _value(node: ast.expr) -> Fraction:
+    """The value of a parsed expression; only the four operations and integers are known."""
+    match node:
+        case ast.Constant(value=int(number)):
+            value = Fraction(number)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            value = -_value(operand)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            value = _OPERATORS[type(op)](_value(left), _value(right))
+        case _:
+            raise ValueError("not an expression of the calculator")
+    if max(abs(value.numerator), value.denominator) > LARGEST:
+        raise ValueError("out of range")
+    return value
