@@ -231,9 +231,10 @@ class ReasoningEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
             state = replace(state, tokens=state.tokens + piece, budget=state.budget - len(piece))
             appended = tuple(self.respond(state)) if piece[-1] in self.stop_ids else ()
             if rest and rest[: len(appended)] != appended:
+                before, given = self.decode(state.response)[-40:], self.decode(rest[: len(appended)])
                 raise UsageError(
-                    f"No walk leads to this prefix: after {self.decode(state.response)[-40:]!r} the environment "
-                    f"appends {self.decode(appended)!r}, the prefix has {self.decode(rest[: len(appended)])!r}."
+                    f"No walk leads to this prefix: after {before!r} the environment appends "
+                    f"{self.decode(appended)!r}, the prefix has {given!r}."
                 )
             state, rest = self._append(state, appended), rest[len(appended) :]
             if self.decided(state):

@@ -148,7 +148,7 @@ def test_a_prefix_is_recognised_with_what_the_environment_appended() -> None:
     assert env.initial_state(problem, walked.response) == walked
     after_call, *_ = env.transition(env.initial_state(problem), [2, 3])
     assert env.initial_state(problem, (2, 3)) == after_call == env.initial_state(problem, (2, 3, 7))
-    with pytest.raises(UsageError, match="No walk leads to this prefix.*appends 'f'.*has 'e'"):
+    with pytest.raises(UsageError, match=r"No walk leads to this prefix.*appends 'f'.*has 'e'"):
         env.initial_state(problem, (2, 3, 6, 4))
     with pytest.raises(UsageError, match="decides the task"):
         env.initial_state(problem, (*walked.response, 2, 7, 2))
