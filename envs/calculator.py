@@ -17,7 +17,7 @@ import hashlib
 import operator
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -32,7 +32,12 @@ LARGEST = 10**15
 _CALL = re.compile(r"\[([^\[\]\n=]*)=\s*$")
 _RESULT = re.compile(r"\[([^\[\]\n=]*)=(-?[0-9]+)\]")
 _ALLOWED = re.compile(rf"[0-9+\-*/() ]{{1,{LONGEST_CALL}}}")
-_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+_OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 _SPLIT_OF_BUCKET = ("test", "validation", "train", "train", "train", "train", "train", "train")
 
 
@@ -76,12 +81,8 @@ class Calculator(ReasoningEnv):
             raise UsageError(f"env.operations={operations!r} must be made of the signs + - *.")
         if min(train_size, heldout_size) < 1:
             raise UsageError(f"env.{train_size=} and env.{heldout_size=} must be at least 1.")
-        self.min_steps, self.max_steps, self.digits, self.operations = (
-            min_steps,
-            max_steps,
-            digits,
-            operations,
-        )
+        self.min_steps, self.max_steps = min_steps, max_steps
+        self.digits, self.operations = digits, operations
         self.train_size, self.heldout_size, self.data_seed = train_size, heldout_size, data_seed
         pieces = self.decode_many([[i] for i in range(self.vocab_size)])
         self._stop_ids = (self.eos_id, *(i for i, text in enumerate(pieces) if text.rstrip().endswith("=")))
@@ -127,9 +128,7 @@ class Calculator(ReasoningEnv):
         changes = []
         for _ in range(rng.randint(self.min_steps, self.max_steps)):
             sign = rng.choice(self.operations)
-            changes.append(
-                f"{sign}{rng.randint(2, min(9, largest)) if sign == '*' else rng.randint(1, largest)}"
-            )
+            changes.append(f"{sign}{rng.randint(2, 9) if sign == '*' else rng.randint(1, largest)}")
         return rng.randint(1, largest), changes
 
 
