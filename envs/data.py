@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,24 +36,6 @@ class Row:
     solution: str | None
     meta: Mapping[str, Any]
     where: str
-
-
-@dataclass(frozen=True)
-class DataReport:
-    """What a look at the rows of two splits found."""
-
-    rows: dict[str, int]
-    duplicates: dict[str, int]
-    empty_answers: dict[str, int]
-    overlap: int
-
-    def __str__(self) -> str:
-        lines = [
-            f"{split}: {count:,} rows, {self.duplicates[split]} repeated questions, "
-            f"{self.empty_answers[split]} empty answers"
-            for split, count in self.rows.items()
-        ]
-        return "\n".join([*lines, f"questions in more than one split: {self.overlap}"])
 
 
 def find_file(path: str, name: str) -> str:
@@ -97,18 +78,6 @@ def load_rows(path: str, split: str, fields: Fields) -> tuple[Row, ...]:
     if not rows:
         raise UsageError(f"{path}: no rows.")
     return rows
-
-
-def describe(splits: Mapping[str, Sequence[Row]]) -> DataReport:
-    """Count rows, repeated questions, empty answers, and questions shared between splits."""
-    questions = {split: Counter(row.problem.strip() for row in rows) for split, rows in splits.items()}
-    shared = Counter(q for counts in questions.values() for q in counts)
-    return DataReport(
-        rows={split: len(rows) for split, rows in splits.items()},
-        duplicates={split: sum(counts.values()) - len(counts) for split, counts in questions.items()},
-        empty_answers={split: sum(not row.answer.strip() for row in rows) for split, rows in splits.items()},
-        overlap=sum(count > 1 for count in shared.values()),
-    )
 
 
 @functools.lru_cache(maxsize=8)

@@ -14,7 +14,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from envs.data import DataReport, Fields, Row, describe, find_file, load_rows
+from envs.data import Fields, Row, find_file, load_rows
 from vineenv.env import ReasoningEnv, RewardFunction
 from vineenv.errors import UsageError
 from vineenv.segment import GSM8KLines
@@ -72,10 +72,6 @@ class GSM8K(ReasoningEnv):
         return Problem(
             f"{split}/{index}", self.prompt.replace("{problem}", row.problem), answer, worked, row.meta
         )
-
-    def report(self) -> DataReport:
-        """Rows, repeated questions, empty answers and overlap of the splits."""
-        return describe(self.rows)
 
 
 def split_answer(row: Row) -> tuple[str | None, str]:

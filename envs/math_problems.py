@@ -14,7 +14,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from envs.data import DataReport, Fields, Row, describe, find_file, load_rows
+from envs.data import Fields, Row, find_file, load_rows
 from rewards.extract import boxed
 from vineenv.env import ReasoningEnv, RewardFunction
 from vineenv.errors import UsageError, unknown
@@ -107,10 +107,6 @@ class MathProblems(ReasoningEnv):
         row = self.rows[split][index]
         prompt = self.prompt.replace("{problem}", row.problem)
         return Problem(f"{split}/{index}", prompt, row.answer, row.solution, row.meta)
-
-    def report(self) -> DataReport:
-        """Rows, repeated questions, empty answers and overlap of the splits."""
-        return describe(self.rows)
 
 
 def level_of(row: Row) -> int | None:

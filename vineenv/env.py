@@ -275,7 +275,7 @@ class ReasoningEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of a text, without special tokens added."""
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False, verbose=False))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids; the end-of-sequence token is not shown."""

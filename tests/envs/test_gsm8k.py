@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from envs.data import describe
 from envs.gsm8k import GSM8K
 from rewards.answer import AnswerReward
 from tests.conftest import ROOT
+from vineenv.check import describe
 from vineenv.errors import UsageError
 
 SHARED = ROOT.parent / "shared" / "data" / "gsm8k"
@@ -40,7 +40,8 @@ def test_both_layouts(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> Non
     assert (env.size("train"), env.size("validation"), env.size("test")) == (1, 1, 1)
     kept = make(tokenizer, tmp_path, calculator=True).problem("test", 0)
     assert kept.solution == "It is <<2+2=4>>4.\n#### 4"
-    assert env.report().overlap == 1 and "1 rows, 0 repeated" in str(env.report())
+    report = describe(env)
+    assert report.overlap == 1 and "train: 1 rows, of the first 1: 0 repeated" in str(report)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_missing_files(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> No
 def test_real_gsm8k_is_whole_and_every_gold_answer_is_accepted(tokenizer: PreTrainedTokenizerFast) -> None:
     env = make(tokenizer, SHARED, validation_size=373)
     assert (env.size("train") + env.size("validation"), env.size("test")) == (7473, 1319)
-    report = describe(env.rows)
+    report = describe(env)
     assert report.empty_answers == {"train": 0, "validation": 0, "test": 0}
     dropped = steps = 0
     for split in ("train", "validation", "test"):
