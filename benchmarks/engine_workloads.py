@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -52,7 +53,7 @@ def reference_vines(
     return Workload(f"vines K={k}", requests, stops=False)
 
 
-def _environment(tokenizer: PreTrainedTokenizerBase, **settings: int) -> Arithmetic:
+def _environment(tokenizer: PreTrainedTokenizerBase, **settings: Any) -> Arithmetic:
     return Arithmetic(tokenizer, lambda response, problem: Reward(0.0, "wrong"), **settings)
 
 

@@ -146,7 +146,7 @@ def _text(raw: Mapping[str, Any], names: Sequence[str], where: str) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, list) and value and all(isinstance(v, str) for v in value):
-        return ", ".join(value)
+        return ", ".join(v.strip().removeprefix("$").removesuffix("$") for v in value)
     if not isinstance(value, str):
         raise UsageError(f"{where}: field {name!r} must be text, not {type(value).__name__}.")
     return value

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -37,6 +38,9 @@ class Layout:
     fields: Fields = Fields(from_solution=boxed)  # noqa: RUF009 (frozen)
 
 
+# Where a row says how far off a numeral may be, and in what unit the answer is.
+TOLERANCE_FIELDS = ("tolerance", "error")
+UNIT_FIELD = "unit"
 _FINAL = Fields(answer=("final_answer", "answer"), problem=("question", "problem"))
 LAYOUTS = {
     "math": Layout("train", "test"),  # 7,500 and 5,000
@@ -89,7 +93,10 @@ class MathProblems(ReasoningEnv):
             raise UsageError(f"env.levels has {bad}; a level is one of {LEVELS}.")
         self.prompt = prompt
         self.rows = _read_splits(path, LAYOUTS[layout], validation_size)
-        known = {str(subject_of(row)) for rows in self.rows.values() for row in rows}
+        every = [row for rows in self.rows.values() for row in rows]
+        for row in every:
+            tolerance_of(row)
+        known = {str(subject_of(row)) for row in every}
         for subject in subjects:
             if subject not in known:
                 raise unknown("subject in env.subjects", subject, known)
@@ -106,7 +113,33 @@ class MathProblems(ReasoningEnv):
         """Return row `index` of a split."""
         row = self.rows[split][index]
         prompt = self.prompt.replace("{problem}", row.problem)
-        return Problem(f"{split}/{index}", prompt, row.answer, row.solution, row.meta)
+        meta = {**row.meta, "tolerance": tolerance_of(row)}
+        return Problem(f"{split}/{index}", prompt, _with_unit(row), row.solution, meta)
+
+
+def tolerance_of(row: Row) -> Fraction:
+    """How far from the reference a number may be; 0 where the row does not say.
+
+    Raises:
+        UsageError: the field is no number, or negative.
+    """
+    name = next((name for name in TOLERANCE_FIELDS if row.meta.get(name) not in (None, "")), None)
+    if name is None:
+        return Fraction(0)
+    try:
+        tolerance = Fraction(str(row.meta[name]))
+    except ValueError:
+        tolerance = Fraction(-1)
+    if tolerance < 0:
+        raise UsageError(f"{row.where}: field {name!r} must be a number from 0, not {row.meta[name]!r}.")
+    return tolerance
+
+
+def _with_unit(row: Row) -> str:
+    unit = row.meta.get(UNIT_FIELD)
+    if not isinstance(unit, str) or not unit.strip() or unit in row.answer:
+        return row.answer
+    return rf"{row.answer} \text{{ {unit.strip()}}}"
 
 
 def level_of(row: Row) -> int | None:

@@ -37,14 +37,14 @@ class AnswerReward:
         self._executor: tuple[int, ThreadPoolExecutor] | None = None
 
     def __call__(self, response: str, problem: Problem) -> Reward:
-        """Grade one response."""
-        return self._grader.grade(response, problem.answer)
+        """Grade one response; numerals may be `problem.meta["tolerance"]` apart where a set has that."""
+        return self._grader.grade(response, problem.answer, problem.meta.get("tolerance", 0))
 
     def submit(self, response: str, problem: Problem) -> Future[Reward]:
         """Queue one response and return at once, so that grading overlaps generation."""
-        settled = self._grader.settle(response, problem.answer)
+        settled = self._grader.settle(response, problem.answer, problem.meta.get("tolerance", 0))
         if settled is None:
-            return self._threads().submit(self._grader.grade, response, problem.answer)
+            return self._threads().submit(self._grader.ask, response, problem.answer)
         future: Future[Reward] = Future()
         future.set_result(settled)
         return future

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+from fractions import Fraction
 
+from rewards.maths import numerals
 from rewards.styles import style_named
 from rewards.workers.pool import Pool
 from vineenv.types import Reward, RewardStatus
@@ -38,17 +40,22 @@ class Grader:
         self._pool = pool
         self._cache: dict[tuple[str, str], RewardStatus] = {}
 
-    def grade(self, response: object, reference: object) -> Reward:
+    def grade(self, response: object, reference: object, tolerance: Fraction | int = 0) -> Reward:
         """Grade one response; anything that is not text has no answer, or is a gold error."""
-        return self.settle(response, reference) or self.ask(response, reference)
+        return self.settle(response, reference, tolerance) or self.ask(response, reference)
 
-    def settle(self, response: object, reference: object) -> Reward | None:
-        """Return the Reward if it takes no worker, in microseconds; else None."""
+    def settle(self, response: object, reference: object, tolerance: Fraction | int = 0) -> Reward | None:
+        """Return the Reward if it takes no worker, in microseconds; else None.
+
+        A tolerance is how far apart two numerals may be; anything else is compared exactly.
+        """
         if not isinstance(reference, str) or not reference.strip():
             return Reward(0.0, "gold_error")
         answer = self._style.find(response) if isinstance(response, str) else None
         if answer is None:
             return Reward(0.0, "no_answer")
+        if tolerance and (near := _near(answer, reference, tolerance)):
+            return _reward(near, answer)
         status = self._style.settle(answer, reference) or self._cache.get((answer, reference))
         if status is None and len(reference) > MAX_REFERENCE:
             status = "gold_error"
@@ -79,6 +86,13 @@ class Grader:
             return f"the reference is longer than {MAX_REFERENCE} characters"
         verdict = self._pool.judge(reference, reference, self._style.numerals_only)
         return None if verdict == "correct" else f"the reference does not equal itself: {verdict}"
+
+
+def _near(answer: str, reference: str, tolerance: Fraction | int) -> RewardStatus | None:
+    gold, given = numerals.read(reference), numerals.read(answer)
+    if gold is None or given is None:
+        return None
+    return "correct" if numerals.equal(gold, given, tolerance) else "wrong"
 
 
 def _reward(status: RewardStatus, answer: str) -> Reward:

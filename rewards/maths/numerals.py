@@ -142,6 +142,10 @@ def _decimal(group: dict[str, str | None]) -> Fraction | int | None:
     return value * Fraction(10) ** exponent
 
 
-def equal(one: Numeral, other: Numeral) -> bool:
-    """Whether two numerals are the same value; a unit on one side alone is ignored, two must agree."""
-    return one.value == other.value and (one.unit == other.unit or not one.unit or not other.unit)
+def equal(one: Numeral, other: Numeral, tolerance: Fraction | int = 0) -> bool:
+    """Whether two numerals are the same value, or at most `tolerance` apart.
+
+    A unit on one side alone is ignored, two must agree.
+    """
+    near = abs(one.value - other.value) <= tolerance
+    return near and (one.unit == other.unit or not one.unit or not other.unit)

@@ -78,6 +78,41 @@ def test_a_set_for_testing_only_lends_its_rows_to_all_splits(
     assert env.problem("train", 1).prompt == env.problem("test", 1).prompt
 
 
+OLYMPIAD = [
+    {"question": "Roots of $x^2=5x-6$?", "final_answer": ["$2$", "$3$"], "is_multiple_answer": True},
+    {"question": "How long is it?", "final_answer": ["5"], "unit": "cm", "error": None},
+    {"question": "About how much?", "final_answer": ["3.14"], "unit": "", "error": "1e-2"},
+    {"question": "Which points?", "final_answer": ["$(1,2)$", "$(3,4)$"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("index", "answer", "reward"),
+    [
+        (0, "3, 2", 1), (0, "2", 0), (0, "x=2, x=3", 1),
+        (1, "5", 1), (1, "5 cm", 1), (1, "5 m", 0), (1, r"5\text{ cm}", 1),
+        (2, "3.15", 1), (2, "3.13", 1), (2, "3.16", 0), (2, "22/7", 1), (2, r"\frac{22}{7}", 1),
+        (3, "(3,4),(1,2)", 1), (3, "(1,2)", 0),
+    ],
+)  # fmt: skip
+def test_several_answers_units_and_tolerances_are_honoured(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path, index: int, answer: str, reward: int
+) -> None:
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, OLYMPIAD)))
+    env = make(tokenizer, tmp_path, layout="olympiadbench")
+    problem = env.problem("test", index)
+    text = f"It is $\\boxed{{{answer}}}$."
+    assert env.reward(text, problem).value == reward  # ty: ignore
+    _, batched, *_ = env.transition(env.initial_state(problem), (*env.encode(text), env.eos_id))
+    assert batched == reward
+
+
+def test_a_tolerance_must_be_a_number(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    (tmp_path / "test.jsonl").write_text(json.dumps({**OLYMPIAD[0], "error": "a bit"}))
+    with pytest.raises(UsageError, match="line 1: field 'error' must be a number from 0, not 'a bit'"):
+        make(tokenizer, tmp_path, layout="olympiadbench")
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
