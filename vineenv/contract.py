@@ -223,10 +223,11 @@ def check_endings(env: ReasoningEnv, walks: Sequence[Walk], rng: random.Random) 
 def check_gold(env: ReasoningEnv, walks: Sequence[Walk], rng: random.Random) -> str | None:
     """The worked solution is accepted, and earns more than an empty response."""
     golds = [walk for walk in walks if walk.gold]
-    fit = [walk for walk in golds if len(walk.action) <= env.initial_state(walk.problem).budget]
+    fit = [walk for walk in golds if _can_be_written(env, walk)]
     if len(fit) < len(golds) / 2:
         return (
-            f"of {len(golds)} worked solutions only {len(fit)} fit the budget of {env.max_new_tokens} tokens"
+            f"of {len(golds)} worked solutions only {len(fit)} fit the budget of {env.max_new_tokens} tokens "
+            "and come back whole from the tokenizer"
         )
     for walk in fit:
         start = env.initial_state(walk.problem)
@@ -239,6 +240,12 @@ def check_gold(env: ReasoningEnv, walks: Sequence[Walk], rng: random.Random) -> 
                 f"an empty response {nothing}"
             )
     return None
+
+
+def _can_be_written(env: ReasoningEnv, walk: Walk) -> bool:
+    solution = walk.problem.solution or ""
+    fits = len(walk.action) <= env.initial_state(walk.problem).budget
+    return fits and env.decode(env.encode(solution)) == solution
 
 
 def check_references(env: ReasoningEnv, walks: Sequence[Walk], rng: random.Random) -> str | None:
@@ -302,7 +309,11 @@ CHECKS: tuple[tuple[str, Check, str], ...] = (
     ("reset to a prefix", check_prefix, "initial_state leaves out part of the prefix or its cost"),
     ("restore", check_restore, "something that matters lies on the environment, not in State"),
     ("endings", check_endings, "decided is true too early, or a spent budget counts as an end"),
-    ("worked solutions", check_gold, "the reward looks for another answer style; a small budget"),
+    (
+        "worked solutions",
+        check_gold,
+        "another answer style, a small budget, or signs unknown",
+    ),
     ("reference answers", check_references, "the answer field holds more than the answer"),
     ("step boundaries", check_boundaries, "the segmenter drops a part or counts characters"),
     ("environment tokens", check_foreign, "tokens were appended without being marked foreign"),

@@ -13,12 +13,12 @@ from transformers import PreTrainedTokenizerBase
 
 from vineenv.errors import UsageError, unknown
 from vineenv.segment import Newline, Segmenter
+from vineenv.spaces import NO_TOKEN, TokenChunk
 from vineenv.types import Problem, Reward, State
 
 RewardFunction = Callable[[str, Problem], Reward | float]
 Transition = tuple[State, float, bool, bool, dict[str, Any]]
 SPLITS = ("train", "validation", "test")
-NO_TOKEN = -1
 
 
 class ReasoningEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
@@ -74,7 +74,7 @@ class ReasoningEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
             raise UsageError("The tokenizer has no end-of-sequence token; an episode could never end.")
         self.eos_id = eos
         highest = self.vocab_size - 1
-        self.action_space = spaces.Box(NO_TOKEN, highest, (max_new_tokens,), dtype=np.int64)
+        self.action_space = TokenChunk(self.vocab_size, max_new_tokens)
         tokens = spaces.Box(NO_TOKEN, highest, (context,), dtype=np.int64)
         length = spaces.Discrete(context + 1)
         self.observation_space: spaces.Space[Any] = spaces.Dict({"tokens": tokens, "length": length})
