@@ -8,6 +8,7 @@ import pytest
 import sympy
 from transformers import PreTrainedTokenizerFast
 
+from algorithms.sft import IGNORED, batches
 from envs.calculator import Calculator, calculate, split_of
 from rewards.answer import AnswerReward
 from vineenv.errors import UsageError
@@ -120,6 +121,20 @@ def test_environment_tokens_get_no_credit_and_vines_go_on_across_calls(calculato
 def test_a_prefix_with_a_wrong_result_is_refused(calculator: Calculator) -> None:
     with pytest.raises(UsageError, match=r"after '\[2\*3=' the environment appends '6\]'.*has '7\]'"):
         calculator.reset(options={"problem": "test/0", "prefix": "[2*3=7]\n"})
+
+
+def test_results_shorten_the_budget_where_the_context_is_short(tokenizer: PreTrainedTokenizerFast) -> None:
+    env = Calculator(tokenizer, AnswerReward(style="gsm8k"), max_new_tokens=30, context=60)
+    state, *_ = env.transition(env.initial_state(Problem("p", "x" * 40, "1")), env.encode("[9*9="))
+    assert len(state.tokens) == 48 and state.budget == 12
+
+
+def test_supervised_training_reads_results_and_does_not_learn_them(calculator: Calculator) -> None:
+    ids, labels = next(batches(calculator, 4, 0))
+    for row, label in zip(ids, labels, strict=True):
+        learned = calculator.decode(row[label != IGNORED].tolist())
+        assert "]" not in learned and "=" in learned and learned.count("[") == learned.count("=")
+        assert calculator.decode(row.tolist()).count("]") == learned.count("[")
 
 
 def test_a_result_that_no_longer_fits_the_context_ends_the_episode(
