@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -71,6 +72,16 @@ def choose_starts(step_starts: Sequence[int], vines: Vines) -> tuple[int, ...]:
     return tuple(step_starts[::stride])
 
 
+def _warn_of_merging(steps: Sequence[Sequence[int]], vines: Vines) -> None:
+    longer = [len(row) for row in steps if vines.max_states and len(row) > vines.max_states * vines.every]
+    if longer:
+        warnings.warn(
+            f"{len(longer)} of {len(steps)} trajectories have more steps (up to {max(longer)}) than "
+            f"algo.max_states={vines.max_states} states: neighbouring steps share one advantage.",
+            stacklevel=3,
+        )
+
+
 def prefix_state(env: ReasoningEnv, trajectory: Trajectory, start: int, budget: str = "remaining") -> State:
     """Return the state of a trajectory before response token `start`."""
     last = trajectory.state
@@ -99,7 +110,9 @@ def grow_vines(
     Returns:
         The values of each trajectory, and how many tokens the continuations decoded.
     """
-    starts = [choose_starts(env.step_starts(t.state, t.logprobs), vines) for t in trajectories]
+    steps = [env.step_starts(t.state, t.logprobs) for t in trajectories]
+    _warn_of_merging(steps, vines)
+    starts = [choose_starts(row, vines) for row in steps]
     asked: dict[tuple[str, tuple[int, ...], int], int] = {}
     states: list[State] = []
     places: list[list[int]] = []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -77,6 +78,19 @@ def test_thinning_keeps_the_prompt_and_merges_evenly() -> None:
     assert choose_starts(starts, Vines(K=1, every=3)) == (0, 30, 60, 90)
     assert choose_starts(starts, Vines(K=1, max_states=4)) == (0, 30, 60, 90)
     assert choose_starts([0], Vines(K=1, every=3)) == (0,)
+
+
+def test_a_cap_merges_with_a_warning_and_drops_nothing() -> None:
+    env = Chain(length=6)
+    engine = NativeEngine(make_llama(env.vocab_size, zero=True))
+    trajectories = sample(env, engine)
+    longest = max(len(t.state.response) for t in trajectories)
+    with pytest.warns(UserWarning, match=rf"\(up to {longest}\) than algo.max_states=2 states"):
+        values, _ = grow_vines(env, engine, trajectories, Vines(K=1, max_states=2), Sampling(), seed=1)
+    assert all(len(v.starts) <= 2 for v in values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        grow_vines(env, engine, trajectories, Vines(K=1, max_states=longest), Sampling(), seed=1)
 
 
 @pytest.mark.parametrize(
