@@ -15,7 +15,9 @@ from envs.arithmetic import Arithmetic
 from envs.calculator import Calculator
 from envs.gsm8k import GSM8K
 from envs.math_problems import MathProblems
+from envs.tree import Tree
 from rewards.answer import AnswerReward
+from rewards.leaf import leaf
 from rewards.text import TextReward
 from tests.conftest import ROOT
 from vineenv.check import check_env
@@ -72,7 +74,11 @@ def reasoning_gym(tokenizer: PreTrainedTokenizerFast, folder: Path) -> Reasoning
     )
 
 
-MAKERS: list[Make] = [sums, calculator, gsm8k, math_problems, reasoning_gym]
+def tree(tokenizer: PreTrainedTokenizerFast, folder: Path) -> ReasoningEnv:
+    return Tree(tokenizer, leaf, depth=6, good=0.01, train_size=2 * COUNT)
+
+
+MAKERS: list[Make] = [sums, calculator, tree, gsm8k, math_problems, reasoning_gym]
 
 
 @pytest.fixture(scope="module", params=MAKERS, ids=lambda make: make.__name__)
@@ -85,7 +91,7 @@ def env(
 
 
 def actions(env: ReasoningEnv) -> list[tuple[Problem, tuple[int, ...]]]:
-    """Gold solutions that the tokenizer can spell; of every other one the last digit is another."""
+    """Gold solutions that the tokenizer can spell; of every other one the last digit or letter is another."""
     drawn, index = [], 0
     while len(drawn) < COUNT:
         problem = env.problem("train", index)
@@ -98,9 +104,10 @@ def actions(env: ReasoningEnv) -> list[tuple[Problem, tuple[int, ...]]]:
 
 
 def _spoil(env: ReasoningEnv, action: tuple[int, ...]) -> tuple[int, ...]:
-    digits = {env.encode(digit)[0]: env.encode(str((int(digit) + 1) % 10))[0] for digit in "0123456789"}
-    last = max(i for i, token in enumerate(action) if token in digits)
-    return (*action[:last], digits[action[last]], *action[last + 1 :])
+    signs = "abc" if isinstance(env, Tree) else "0123456789"
+    another = dict(zip(env.encode(signs), env.encode(signs[1:] + signs[:1]), strict=True))
+    last = max(i for i, token in enumerate(action) if token in another)
+    return (*action[:last], another[action[last]], *action[last + 1 :])
 
 
 def test_the_whole_contract_holds(env: ReasoningEnv) -> None:

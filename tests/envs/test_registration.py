@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
@@ -8,20 +12,48 @@ from torchrl.envs import GymWrapper
 from torchrl.envs.utils import check_env_specs
 
 from vineenv import ENVIRONMENTS
+from vineenv.errors import UsageError
 
 
 def padded(env: gymnasium.Env, ids: tuple[int, ...]) -> np.ndarray:
     return np.array([*ids, *[-1] * (env.action_space.shape[0] - len(ids))])
 
 
+ROWS = [{"question": f"What is {i} and {i}?", "answer": f"It is\n#### {2 * i}"} for i in range(600)]
+BOXED = [{"problem": r["question"], "solution": f"It is $\\boxed{{{r['answer'][10:]}}}$."} for r in ROWS]
+
+
+def make(name: str, folder: Path, **settings: Any) -> gymnasium.Env:
+    """Make an environment by its name, with a data set in a folder where it wants one."""
+    if name == "vineenv/ReasoningGym-v0":
+        pytest.importorskip("reasoning_gym", reason="needs reasoning-gym: pip install 'vineenv[gym]'")
+    if name in ("vineenv/GSM8K-v0", "vineenv/MathProblems-v0"):
+        rows = ROWS if name == "vineenv/GSM8K-v0" else BOXED
+        for split in ("train", "test"):
+            (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        settings["path"] = str(folder)
+    return gymnasium.make(name, **settings)
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_make_and_check(name: str) -> None:
-    env = gymnasium.make(name, render_mode="ansi")
+def test_make_and_check(name: str, tmp_path: Path) -> None:
+    env = make(name, tmp_path, render_mode="ansi")
     check_env(env.unwrapped)
     observation, info = env.reset(options={"problem": "test/0", "prefix": "a"})
     assert observation["length"] > 1 and info["problem"] == "test/0"
-    assert env.render().endswith("=?\na")  # ty: ignore[unresolved-attribute]
+    assert env.render().endswith("a")  # ty: ignore[unresolved-attribute]
+    check_env_specs(GymWrapper(env))
+
+
+def test_a_data_set_needs_its_path() -> None:
+    with pytest.raises(UsageError, match=r"needs path: gymnasium.make\(..., path=...\)"):
+        gymnasium.make("vineenv/GSM8K-v0")
+
+
+def test_settings_override_the_file() -> None:
+    env = gymnasium.make("vineenv/Tree-v0", depth=2, branching=5).unwrapped
+    assert env.problem("test", 0).answer[0] in "abcde" and len(env.problem("test", 0).answer) == 2  # ty: ignore
 
 
 def test_vectorised_episodes_are_the_single_ones() -> None:
