@@ -152,6 +152,22 @@ def test_a_decoy_misleads_the_first_step() -> None:
         assert env.oracle(env.initial_state(problem, problem.answer[:3])) == (True, 1)
 
 
+@pytest.mark.parametrize("where", ["anywhere", "first", "last"])
+def test_some_word_pays_whatever_is_drawn(where: str) -> None:
+    env = tree(depth=2, good=0.001, decoy=0.5, where=where)
+    for index in range(40):
+        assert max(env.problem("test", index).meta["pays"].values()) == 1
+
+
+def test_temperature_divides_the_logits() -> None:
+    env = tree(depth=2)
+    state = [env.initial_state(env.problem("test", 0))]
+    model = make_llama(env.vocab_size)
+    hot, cold = ModelPolicy(model, 2.0)(state)[0], ModelPolicy(model)(state)[0]
+    expected = cold**0.5 / (cold**0.5).sum()
+    assert hot == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize(("where", "position"), [("first", 0), ("last", -1)])
 def test_where_the_reward_lies(where: str, position: int) -> None:
     env = tree(depth=3, good=0.4, where=where)
