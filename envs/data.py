@@ -41,7 +41,8 @@ class Row:
 def find_file(path: str, name: str) -> str:
     """Return the file of a split: `path` itself, or `name` in it with one of the known endings.
 
-    A path that does not exist and looks like `owner/name` is a hub name and returned as it is.
+    A path that does not exist and looks like `owner/name`, or `owner/name:configuration`, is a hub
+    name and returned as it is.
 
     Raises:
         UsageError: there is no such file.
@@ -63,7 +64,7 @@ def find_file(path: str, name: str) -> str:
         return path
     raise UsageError(
         f"env.path={path!r}: no such file or folder. Give a folder with {name}.jsonl, a file "
-        f"({', '.join(FORMATS)}), or a hub name like owner/name."
+        f"({', '.join(FORMATS)}), or a hub name like owner/name or owner/name:configuration."
     )
 
 
@@ -91,14 +92,32 @@ def _raw_rows(path: str, split: str) -> Iterator[tuple[str, Any]]:
     elif path.endswith(".json"):
         yield from _json_list(path)
     elif path.endswith(".parquet"):
-        parquet = _need("pyarrow.parquet", "pyarrow")
-        table = parquet.read_table(path).to_pylist()
-        yield from ((f"{path}: row {i}", raw) for i, raw in enumerate(table))
+        yield from _parquet_rows(path)
     else:
-        datasets = _need("datasets", "datasets")
-        yield from (
-            (f"{path}[{split}]: row {i}", r) for i, r in enumerate(datasets.load_dataset(path, split=split))
-        )
+        yield from _hub_rows(path, split)
+
+
+def _parquet_rows(path: str) -> Iterator[tuple[str, Any]]:
+    parquet = _need("pyarrow.parquet")
+    number = 0
+    try:
+        for batch in parquet.ParquetFile(path).iter_batches():
+            for raw in batch.to_pylist():
+                yield f"{path}: row {number}", raw
+                number += 1
+    except (ValueError, OSError) as error:  # what pyarrow's own errors derive from
+        raise UsageError(f"{path}: not readable as parquet: {error}") from error
+
+
+def _hub_rows(name: str, split: str) -> Iterator[tuple[str, Any]]:
+    datasets = _need("datasets")
+    owner_and_name, _, config = name.partition(":")
+    try:
+        rows = datasets.load_dataset(owner_and_name, config or None, split=split)
+    except Exception as error:  # the package's errors have no common ancestor
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"{name}: the {split} split cannot be had from the hub: {reason}") from error
+    yield from ((f"{name}[{split}]: row {i}", raw) for i, raw in enumerate(rows))
 
 
 def _json_lines(path: str) -> Iterator[tuple[str, Any]]:
@@ -152,10 +171,11 @@ def _text(raw: Mapping[str, Any], names: Sequence[str], where: str) -> str:
     return value
 
 
-def _need(module: str, package: str) -> Any:
+def _need(module: str) -> Any:
     import importlib
 
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise UsageError(f"Reading this needs the package {package!r}: pip install {package}.") from error
+        package = module.partition(".")[0]
+        raise UsageError(f"Reading this needs {package}: pip install 'vineenv[data]'.") from error

@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.conftest import ROOT
 
 GUIDE = ROOT / "docs" / "new_environment.md"
+ENVIRONMENTS = ROOT / "docs" / "environments.md"
 BLOCK = re.compile(
     r"(?:^`(?P<file>[\w/.]+)`\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -45,3 +46,8 @@ def test_the_guide_to_a_new_environment_runs(tmp_path: Path) -> None:
             ran.append(arguments[:2])
     assert [a[1] for a in ran if a[0] == "-m"] == ["algorithms.check", "algorithms.sft", "algorithms.run"]
     assert (tmp_path / "start" / "model.safetensors").is_file() and list((tmp_path / "runs").glob("*/policy"))
+
+
+def test_the_example_of_exact_values_runs() -> None:
+    (example,) = [b["text"] for b in BLOCK.finditer(ENVIRONMENTS.read_text()) if b["kind"] == "python"]
+    exec(compile(example, "environments.md", "exec"), {})

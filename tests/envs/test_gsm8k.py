@@ -63,6 +63,43 @@ def test_bad_data_names_file_line_and_field(
     assert message in str(caught.value)
 
 
+def test_parquet(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow: pip install 'vineenv[data]'")
+    import pyarrow
+
+    for split in ("train", "test"):
+        parquet.write_table(pyarrow.Table.from_pylist([ORIGINAL] * 3), tmp_path / f"{split}.parquet")
+    (tmp_path / "lines").mkdir()
+    same = write(tmp_path / "lines", [ORIGINAL] * 3, [ORIGINAL] * 3)
+    assert make(tokenizer, tmp_path).problem("train", 1) == make(tokenizer, same).problem("train", 1)
+    (tmp_path / "test.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(UsageError, match=r"test.parquet: not readable as parquet"):
+        make(tokenizer, tmp_path)
+    parquet.write_table(pyarrow.table({"question": ["a"], "answer": [None]}), tmp_path / "test.parquet")
+    with pytest.raises(UsageError, match=r"test.parquet: row 0: field 'answer' must be text"):
+        make(tokenizer, tmp_path)
+
+
+def test_a_hub_name_that_cannot_be_had_says_why(
+    tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets", reason="needs datasets: pip install 'vineenv[data]'")
+    asked = []
+
+    def refuse(name: str, config: str | None, split: str) -> None:
+        asked.append((name, config, split))
+        raise ConnectionError("no route\nto the hub")
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    with pytest.raises(
+        UsageError, match=r"gsm8k:main: the train split cannot be had from the hub: no route$"
+    ):
+        make(tokenizer, Path("openai/gsm8k:main"))
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, split: [OURS] * 3)
+    assert make(tokenizer, Path("openai/gsm8k")).size("test") == 3
+    assert asked == [("openai/gsm8k", "main", "train")]
+
+
 def test_missing_files(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file or folder"):
         make(tokenizer, tmp_path / "nowhere" / "at" / "all")
