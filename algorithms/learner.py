@@ -13,7 +13,8 @@ from torchrl.data import ListStorage, ReplayBuffer, SamplerWithoutReplacement
 from transformers import PreTrainedModel
 
 from algorithms.algorithm import Algorithm
-from algorithms.losses import CriticLoss, PolicyLoss, token_weights
+from algorithms.credit import describe_credit
+from algorithms.losses import CriticLoss, token_weights
 from algorithms.models import ActionLogProbs, Critic
 from vineenv.ledger import Ledger
 from vineenv.rows import trim
@@ -38,12 +39,16 @@ class Learner:
         self.policy, self.algorithm, self.ledger = policy, algorithm, ledger
         self.estimator = algorithm.estimator()
         self.actor = ActionLogProbs(policy, algorithm.temperature)
-        self.policy_loss = PolicyLoss(self.actor, algorithm)
-        self.reference = ActionLogProbs(_frozen(policy), algorithm.temperature) if algorithm.kl_coef else None
+        self.policy_loss = algorithm.build_loss(self.actor)
+        self.start = _frozen(policy) if algorithm.needs_reference or algorithm.restart else None
+        self.reference = None
+        if algorithm.needs_reference and self.start is not None:
+            self.reference = ActionLogProbs(self.start, algorithm.temperature)
         self.critic_loss = _build_critic(policy, algorithm, seed)
         groups = [{"params": list(self.policy_loss.parameters()), "lr": algorithm.lr}]
         if self.critic_loss is not None:
-            groups.append({"params": list(self.critic_loss.parameters()), "lr": self.critic_loss.settings.lr})
+            own = self.critic_loss.critic.own_parameters()
+            groups.append({"params": own, "lr": self.critic_loss.settings.lr})
         self.optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer, lambda update: _rate(update, algorithm, total_updates)
@@ -55,10 +60,15 @@ class Learner:
         with self.ledger.timed("scoring"):
             gap = self._score(batch)
             self.estimator(batch)
-        metrics = {**describe_credit(batch), **gap}
+        units = self.algorithm.units(batch)
+        metrics = {**describe_credit(batch), **gap, "learned_share": _rows_of(units) / len(batch)}
+        if not len(units):
+            return metrics
+        if self.algorithm.restart and self.start is not None:
+            self._go_back_to(self.start)
         with self.ledger.timed("training"):
-            metrics.update(self._optimise(batch, progress))
-        tokens = int((batch["length"] + 1).sum()) * self.algorithm.epochs
+            metrics.update(self._optimise(units, progress))
+        tokens = int((units["length"] + 1).sum()) * self.algorithm.epochs
         self.ledger.add_tokens("training", tokens * (2 if self.critic_loss else 1))
         return metrics
 
@@ -113,10 +123,14 @@ class Learner:
 
     def _step(self, minibatch: TensorDict) -> dict[str, float]:
         """One optimiser step; returns weighted sums over the minibatch."""
-        minibatch["weight"] = token_weights(minibatch["mask"], self.algorithm.reduction)
+        minibatch["weight"] = self.algorithm.weights(minibatch["mask"])
+        minibatch["share"] = token_weights(minibatch["mask"], "token")
+        warming_up = self._is_warming_up()
         sums: defaultdict[str, float] = defaultdict(float)
         for _, part in self._microbatches(minibatch):
             out = self.policy_loss(part)
+            if warming_up:
+                out = out.detach()
             if self.critic_loss is not None:
                 out.update(self.critic_loss(part))
             total = sum(value for key, value in out.items() if str(key).startswith("loss_"))
@@ -128,17 +142,55 @@ class Learner:
             sums["ratio_error"] = worst
         norm = nn.utils.clip_grad_norm_(self.policy_loss.parameters(), self.algorithm.max_grad_norm)
         if self.critic_loss is not None:
-            nn.utils.clip_grad_norm_(self.critic_loss.parameters(), self.algorithm.max_grad_norm)
+            own = self.critic_loss.critic.own_parameters()
+            nn.utils.clip_grad_norm_(own, self.algorithm.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.schedule.step()
         return {**sums, "grad_norm": float(norm)}
 
     def _microbatches(self, batch: TensorDict) -> Iterator[tuple[Tensor, TensorDict]]:
-        """Rows of similar length together, so that little is padding."""
-        order = torch.argsort(batch["length"])
-        for rows in order.split(self.algorithm.microbatch):
-            yield rows, trim(batch[rows])
+        """Rows (or pairs, laid out one after the other) of similar length together: little is padding."""
+        lengths = batch["length"] if batch.ndim == 1 else batch["length"].amax(dim=1)
+        order = torch.argsort(lengths)
+        for rows in pack(order, lengths + 1, self.algorithm.microbatch, self.algorithm.microbatch_tokens):
+            yield rows, trim(batch[rows].reshape(-1))
+
+    def _is_warming_up(self) -> bool:
+        if self.critic_loss is None:
+            return False
+        done = self.schedule.last_epoch // updates_per_iteration(self.algorithm)
+        return done < self.critic_loss.settings.warmup
+
+    @torch.no_grad()
+    def _go_back_to(self, start: PreTrainedModel) -> None:
+        """Give the policy the start's weights, and the optimiser no memory of what led away from them."""
+        for parameter, old in zip(self.policy.parameters(), start.parameters(), strict=True):
+            parameter.copy_(old)
+        self.optimizer.state.clear()
+
+
+def pack(order: Tensor, lengths: Tensor, most_rows: int, most_tokens: int) -> Iterator[Tensor]:
+    """Cut rows into microbatches of at most so many rows, and of rows times longest row.
+
+    Args:
+        order: [B] the rows by rising length.
+        lengths: [B] of each row.
+        most_rows: rows a microbatch.
+        most_tokens: tokens a microbatch, padding included; 0 sets no bound. A longer row is alone.
+    """
+    begin = 0
+    for end in range(1, len(order) + 1):
+        full = end - begin == most_rows
+        if end < len(order) and most_tokens:
+            full = full or (end + 1 - begin) * int(lengths[order[end]]) > most_tokens
+        if full or end == len(order):
+            yield order[begin:end]
+            begin = end
+
+
+def _rows_of(units: TensorDict) -> int:
+    return int(units["length"].numel())
 
 
 def _on_rows(actor: ActionLogProbs, part: TensorDict) -> Tensor:
@@ -154,30 +206,13 @@ def updates_per_iteration(algorithm: Algorithm) -> int:
     return algorithm.epochs * -(-rows // min(algorithm.minibatch, rows))
 
 
-def describe_credit(batch: TensorDict) -> dict[str, float]:
-    """What the advantages of an iteration look like, before scaling."""
-    mask, raw = batch["mask"], batch["raw_advantage"]
-    kept = raw[mask]
-    out = {
-        "reward": float(batch["reward"].mean()),
-        "truncated": float(batch["truncated"].float().mean()),
-        "response_tokens": float(mask.sum(1).float().mean()),
-        "advantage_rms": float(kept.square().mean().sqrt()),
-        "advantage_nonzero": float((kept != 0).float().mean()),
-    }
-    if "state_value" in batch:
-        target, value = batch["value_target"][mask], batch["state_value"][mask]
-        spread = float(target.var()) if len(target) > 1 else 0.0
-        out["explained_variance"] = 1 - float((target - value).var()) / spread if spread else 0.0
-    return out
-
-
 def _build_critic(policy: PreTrainedModel, algorithm: Algorithm, seed: int) -> CriticLoss | None:
     if algorithm.critic is None:
         return None
     torch.manual_seed(seed)
-    body = copy.deepcopy(policy.base_model)
-    return CriticLoss(Critic(body, policy.config.get_text_config().hidden_size), algorithm.critic)
+    width, shared = policy.config.get_text_config().hidden_size, algorithm.critic.shared
+    body = policy.base_model if shared else copy.deepcopy(policy.base_model)
+    return CriticLoss(Critic(body, width, shared=shared), algorithm.critic)
 
 
 def _frozen(policy: PreTrainedModel) -> PreTrainedModel:

@@ -50,6 +50,7 @@ class Loop:
             sampling=algorithm.sampling,
             vines=algorithm.vines,
             oracle=algorithm.needs_oracle,
+            dynamic_rounds=algorithm.dynamic_rounds,
             seed=derive_seed(config.seed, "collector"),
             ledger=self.ledger,
         )

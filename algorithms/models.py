@@ -143,18 +143,22 @@ def _head_is_last(model: PreTrainedModel) -> bool:
 
 
 class Critic(nn.Module):
-    """A copy of the policy's body with a linear head: the value of every state of a row.
+    """The policy's body, or a copy of it, with a linear head: the value of every state of a row.
 
     The head starts at zero, so that the first advantages are the returns. (The paper's code draws
     it from N(0, 1/(d+1)); on normalised hidden states that is noise of the size of the reward.)
     """
 
-    def __init__(self, body: nn.Module, width: int) -> None:
+    def __init__(self, body: nn.Module, width: int, *, shared: bool = False) -> None:
         super().__init__()
-        self.body = body
+        self.body, self.shared = body, shared
         self.head = nn.Linear(width, 1)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
+
+    def own_parameters(self) -> list[nn.Parameter]:
+        """Those that are not the policy's."""
+        return list(self.head.parameters() if self.shared else self.parameters())
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Values [B, T] in float32 of the states of `input_ids` [B, T]."""

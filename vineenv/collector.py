@@ -31,7 +31,8 @@ class VineCollector(BaseCollector):
         sampling: of responses and vines alike.
         vines: which states get continuations; None for none.
         oracle: ask the environment which prefixes are right.
-        segments: how steps are merged where there are no vines.
+        dynamic_rounds: how many more times problems are drawn in place of those whose responses all
+            earn the same (DAPO, arXiv 2503.14476); what is thrown away is booked all the same.
         seed: of problems and samples; an iteration depends on it and its number alone.
         ledger: where tokens and seconds are booked.
     """
@@ -46,12 +47,13 @@ class VineCollector(BaseCollector):
         sampling: Sampling,
         vines: Vines | None = None,
         oracle: bool = False,
+        dynamic_rounds: int = 0,
         seed: int = 0,
         ledger: Ledger | None = None,
     ) -> None:
         self.env, self.engine, self.sampling = env, engine, sampling
         self.prompts, self.group_size, self.vines, self.oracle = prompts, group_size, vines, oracle
-        self.seed, self.ledger = seed, ledger or Ledger()
+        self.dynamic_rounds, self.seed, self.ledger = dynamic_rounds, seed, ledger or Ledger()
         self.iteration = self.position = 0
         self.trajectories: list[Trajectory] = []
         self.values: list[StateValues] = []
@@ -63,20 +65,32 @@ class VineCollector(BaseCollector):
 
     def collect(self) -> TensorDict:
         """Sample one iteration; `trajectories` and `values` keep its episodes as objects."""
-        problems = self._draw()
-        with self.ledger.timed("policy"):
-            states = [self.env.initial_state(problem) for problem in problems]
-            played = rollout(
-                self.env, self.engine, states, self.group_size, self.sampling, self._seed("policy")
-            )
+        problems = self._draw(self.prompts)
+        played = self._respond(problems, "policy")
+        for number in range(self.dynamic_rounds):
+            flat = [i for i, group in enumerate(played) if len({t.reward.value for t in group}) == 1]
+            if not flat:
+                break
+            others = self._respond(self._draw(len(flat)), f"policy, again {number}")
+            for place, group in zip(flat, others, strict=True):
+                played[place] = group
         self.trajectories = [t for group in played for t in group]
         groups = [i for i, group in enumerate(played) for _ in group]
-        self.ledger.add_tokens("policy", sum(len(t.state.written) for t in self.trajectories))
         starts, extra = self._credit()
         batch = build_rows(self.trajectories, starts, groups)
         batch.update(extra)
         self.iteration += 1
         return batch
+
+    def _respond(self, problems: list[Problem], purpose: str) -> list[list[Trajectory]]:
+        """The responses to each problem, booked as the policy's."""
+        with self.ledger.timed("policy"):
+            states = [self.env.initial_state(problem) for problem in problems]
+            played = rollout(
+                self.env, self.engine, states, self.group_size, self.sampling, self._seed(purpose)
+            )
+        self.ledger.add_tokens("policy", sum(len(t.state.written) for group in played for t in group))
+        return played
 
     def _credit(self) -> tuple[list[tuple[int, ...]], dict[str, torch.Tensor]]:
         """Segment starts of every trajectory, and what is known of the states there."""
@@ -103,13 +117,13 @@ class VineCollector(BaseCollector):
             "steps_left": pad_states([[left for _, left in row] for row in known], 0, torch.int64),
         }
 
-    def _draw(self) -> list[Problem]:
+    def _draw(self, count: int) -> list[Problem]:
         """The next problems in the order of their epoch; those that cannot be used are passed over."""
         size = self.env.size("train")
         order: dict[int, torch.Tensor] = {}
         problems: list[Problem] = []
         passed = 0
-        while len(problems) < self.prompts:
+        while len(problems) < count:
             epoch, place = divmod(self.position, size)
             if epoch not in order:
                 generator = torch.Generator().manual_seed(derive_seed(self.seed, "problems", epoch))

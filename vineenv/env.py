@@ -186,13 +186,15 @@ class ReasoningEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
             out.append((state, value, terminated, truncated, info))
         return out
 
-    def step_starts(self, state: State, logprobs: Sequence[float] | None = None) -> list[int]:
+    def step_starts(
+        self, state: State, logprobs: Sequence[float] | None = None, segmenter: Segmenter | None = None
+    ) -> list[int]:
         """Response token indices at which the reasoning steps of a state begin; the first is 0.
 
-        A step that would begin in what the environment appended begins after it: no policy
-        decides there.
+        Steps are the environment's own, or a segmenter's that is given. A step that would begin in
+        what the environment appended begins after it: no policy decides there.
         """
-        starts = self.segmenter(state.response, logprobs)
+        starts = (segmenter or self.segmenter)(state.response, logprobs)
         for left, right in state.foreign:
             first, after = left - state.prompt_length, right - state.prompt_length
             starts = [after if first <= start < after and start else start for start in starts]

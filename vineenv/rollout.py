@@ -41,11 +41,11 @@ def rollout(
     env: ReasoningEnv,
     engine: Engine,
     states: Sequence[State],
-    n: int,
+    n: int | Sequence[int],
     sampling: Sampling,
     seed: int,
 ) -> list[list[Trajectory]]:
-    """Play `n` independent episodes from each state to the end.
+    """Play `n` independent episodes from each state to the end; `n` may differ from state to state.
 
     Every turn of every episode goes to the engine in one call. Environment tokens appended
     between turns have log-probability 0 in the result, as have response tokens that were
@@ -56,10 +56,11 @@ def rollout(
     """
     walks = [_Walk(i, state, (0.0,) * len(state.response)) for i, state in enumerate(states)]
     finished: list[list[Trajectory]] = [[] for _ in states]
-    copies, turn = n, 0
+    counts = [n] * len(states) if isinstance(n, int) else n
+    turn = 0
     while walks:
         requests = [
-            _request(env, walk.state, copies, sampling, derive_seed(seed, turn, i))
+            _request(env, walk.state, 1 if turn else counts[i], sampling, derive_seed(seed, turn, i))
             for i, walk in enumerate(walks)
         ]
         played = [
@@ -68,7 +69,7 @@ def rollout(
             for completion in completions
         ]
         walks = _apply(env, played, finished)
-        copies, turn = 1, turn + 1
+        turn += 1
     return finished
 
 

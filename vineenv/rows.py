@@ -41,6 +41,7 @@ TOKEN_KEYS = frozenset(
         "state_value",
         "ref_log_prob",
         "weight",
+        "share",
     )
 )
 
@@ -96,10 +97,10 @@ def pad_states(
 
 
 def trim(batch: TensorDict) -> TensorDict:
-    """Cut token columns that are padding in every row."""
+    """Cut token columns that are padding in every row; rows may come in pairs, [B, 2]."""
     longest = int(batch["length"].max())
     trimmed = batch.copy()
     for key, value in batch.items():
         if key in TOKEN_KEYS:
-            trimmed[key] = value[:, :longest]
+            trimmed[key] = value[..., :longest]
     return trimmed

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
 
+from vineenv.errors import UsageError
+
 
 class Segmenter(Protocol):
     """Splits a response into steps; the first start is always 0 and nothing is dropped."""
@@ -59,26 +61,30 @@ class LowProbability:
 
     Args:
         threshold: a token below this probability is a cut point.
+        every: cut points a step; the last step may have fewer.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, threshold: float = 0.9) -> None:
-        if not 0 < threshold <= 1:
-            raise ValueError(f"segmenter.threshold={threshold} must lie in (0, 1]")
-        self.cut = math.log(threshold)
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase | None, *, threshold: float = 0.9, every: int = 1
+    ) -> None:
+        if not 0 < threshold <= 1 or every < 1:
+            raise UsageError(f"A step at improbable tokens needs 0 < {threshold=} <= 1 and {every=} >= 1.")
+        self.cut, self.every = math.log(threshold), every
 
     def __call__(self, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> list[int]:
         """Return the indices after improbable tokens; one step where no probabilities are known."""
         if logprobs is None:
             return [0]
-        return [0, *(i + 1 for i, logprob in enumerate(logprobs[:-1]) if logprob < self.cut)]
+        cuts = [i + 1 for i, logprob in enumerate(logprobs[:-1]) if logprob < self.cut]
+        return [0, *cuts[self.every - 1 :: self.every]]
 
 
 class Fixed:
     """A step is `size` tokens."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, size: int = 16) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase | None, *, size: int = 16) -> None:
         if size < 1:
-            raise ValueError(f"segmenter.size={size} must be at least 1")
+            raise UsageError(f"segmenter.size={size} must be at least 1.")
         self.size = size
 
     def __call__(self, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> list[int]:

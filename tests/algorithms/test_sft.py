@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -77,4 +78,5 @@ def test_bad_settings() -> None:
 
 def test_help_names_groups_choices_and_keys() -> None:
     text = help_text("config", RunConfig, "Train.", ["algo=ppo"])
-    assert "algo=grpo|oracle|ppo|rloo|vineppo" in text and "critic_lr:" in text and "iterations: 25" in text
+    assert re.search(r"algo=\S*\|grpo\|\S*\|vineppo", text)
+    assert "critic_lr:" in text and "iterations: 25" in text

@@ -110,7 +110,8 @@ def test_environment_tokens_get_no_credit_and_vines_go_on_across_calls(calculato
         assert set(trajectory.logprobs) == {0.0, -0.5} and trajectory.logprobs.count(0.0) == sum(
             right - left for left, right in state.foreign
         )
-        assert (value.returns == 1).all() and len(value.starts) == len(state.problem.meta["calls"]) + 1
+        assert (value.means == 1).all() and (value.counts == 2).all()
+        assert len(value.starts) == len(state.problem.meta["calls"]) + 1
         for start in value.starts:
             branch = prefix_state(calculator, trajectory, start)
             assert branch == calculator.initial_state(state.problem, branch.response)

@@ -1,0 +1,52 @@
+"""What an iteration's credit and values look like, before any scaling."""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+_BINS = 10
+
+
+def describe_credit(batch: TensorDict) -> dict[str, float]:
+    """Rewards, advantages and, where there is a critic, how good its values are.
+
+    Args:
+        batch: an iteration after estimation, see `vineenv.rows`.
+    """
+    mask, raw = batch["mask"], batch["raw_advantage"]
+    kept = raw[mask]
+    low, middle, high = torch.quantile(kept, torch.tensor([0.05, 0.5, 0.95])).tolist()
+    out = {
+        "reward": float(batch["reward"].mean()),
+        "truncated": float(batch["truncated"].float().mean()),
+        "response_tokens": float(mask.sum(1).float().mean()),
+        "advantage_rms": float(kept.square().mean().sqrt()),
+        "advantage_nonzero": float((kept != 0).float().mean()),
+        "advantage_p05": low,
+        "advantage_p50": middle,
+        "advantage_p95": high,
+    }
+    if "state_value" in batch:
+        returns = batch["reward"][:, None].expand(mask.shape)[mask]
+        values = batch["state_value"][mask]
+        out["explained_variance"] = explained_variance(values, returns)
+        out["calibration_error"] = calibration_error(values, returns)
+    return out
+
+
+def explained_variance(values: Tensor, returns: Tensor) -> float:
+    """1 - Var(R - V) / Var(R) over tokens [N]; 0 where all returns are equal.
+
+    The values were computed before anything was learned from these returns.
+    """
+    spread = float(returns.var()) if len(returns) > 1 else 0.0
+    return 1 - float((returns - values).var()) / spread if spread else 0.0
+
+
+def calibration_error(values: Tensor, returns: Tensor) -> float:
+    """Mean distance of value and return over ten bins of the value from 0 to 1, by their tokens [N]."""
+    place = (values * _BINS).long().clamp(0, _BINS - 1)
+    gap = torch.zeros(_BINS).index_add(0, place, (values - returns).float())
+    return float(gap.abs().sum() / len(values))
