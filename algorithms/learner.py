@@ -20,6 +20,7 @@ from vineenv.ledger import Ledger
 from vineenv.rows import trim
 
 LEARNED_KEYS = ("input_ids", "action", "mask", "sample_log_prob", "advantage", "value_target", "length")
+_MOST_PADDING = 0.05
 OPTIONAL_KEYS = ("ref_log_prob", "state_value")
 
 
@@ -171,7 +172,7 @@ class Learner:
 
 
 def pack(order: Tensor, lengths: Tensor, most_rows: int, most_tokens: int) -> Iterator[Tensor]:
-    """Cut rows into microbatches of at most so many rows, and of rows times longest row.
+    """Cut rows into microbatches of which at most a twentieth is padding.
 
     Args:
         order: [B] the rows by rising length.
@@ -179,14 +180,18 @@ def pack(order: Tensor, lengths: Tensor, most_rows: int, most_tokens: int) -> It
         most_rows: rows a microbatch.
         most_tokens: tokens a microbatch, padding included; 0 sets no bound. A longer row is alone.
     """
-    begin = 0
-    for end in range(1, len(order) + 1):
-        full = end - begin == most_rows
-        if end < len(order) and most_tokens:
-            full = full or (end + 1 - begin) * int(lengths[order[end]]) > most_tokens
-        if full or end == len(order):
+    begin = total = 0
+    sizes = lengths[order].tolist()
+    for end, size in enumerate(sizes):
+        rows = end + 1 - begin
+        padding = 1 - (total + size) / (rows * size)
+        full = rows > most_rows or padding > _MOST_PADDING or (most_tokens and rows * size > most_tokens)
+        if full and rows > 1:
             yield order[begin:end]
-            begin = end
+            begin, total = end, 0
+        total += size
+    if begin < len(sizes):
+        yield order[begin:]
 
 
 def _rows_of(units: TensorDict) -> int:
