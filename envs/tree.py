@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
 
-from vineenv.env import SPLITS, ReasoningEnv, RewardFunction
+from vineenv.env import SPLITS, ReasoningEnv, RewardFunction, as_reward
 from vineenv.errors import UsageError, unknown
 from vineenv.segment import Fixed
 from vineenv.types import Problem, Reward, State
@@ -87,6 +87,9 @@ class Tree(ReasoningEnv):
             raise UsageError(f"env.branching={branching}: {', '.join(bad)} are not single tokens here.")
         self.actions = tuple(ids[0] for ids in tokens)
         self._stop_ids = tuple(i for i in range(self.vocab_size) if i not in self.actions)
+        best = self.problem("train", 0)
+        if as_reward(reward(best.answer, best)).value <= 0:
+            raise UsageError(f"This reward pays nothing for {best.answer!r}, the best word: use reward=leaf.")
 
     @property
     def stop_ids(self) -> tuple[int, ...]:

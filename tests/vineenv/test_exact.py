@@ -201,7 +201,7 @@ def test_too_many_states_and_bad_policies_are_refused() -> None:
 
 
 def test_a_value_that_is_no_number_has_no_small_residual() -> None:
-    env = Tree(letters_tokenizer("abc"), lambda text, _: float("nan") if text == "aa" else 0.0, depth=2)
+    env = Tree(letters_tokenizer("abc"), lambda text, _: float("nan") if text == "aa" else 1.0, depth=2)
     assert not bellman_residual(env, solve(env, env.problem("train", 0), table(env))) < 1e-6
 
 
@@ -213,6 +213,11 @@ def test_a_token_of_two_letters_pays_nothing() -> None:
     assert env.transition(start, [ab])[1:3] == (0.0, True), "it ends the episode"
     moves = env.transitions([start] * 3, [[ab], [a, b], [a, ab]])
     assert [reward for _, reward, *_ in moves] == [0.0, 1.0, 0.0]
+
+
+def test_a_reward_for_other_answers_is_refused() -> None:
+    with pytest.raises(UsageError, match="reward=leaf"):
+        Tree(letters_tokenizer("abc"), AnswerReward(style="gsm8k"))
 
 
 @pytest.mark.parametrize(
