@@ -75,7 +75,12 @@ def check_env_fits(env: ReasoningEnv, model_context: int | None) -> None:
 def _solution_fits(env: ReasoningEnv, problem: Problem) -> bool:
     if problem.solution is None:
         return True
-    return len(env.encode(problem.solution)) < env.initial_state(problem).budget
+    start, ids = env.initial_state(problem), env.encode(problem.solution)
+    if len(ids) != start.budget:
+        return len(ids) < start.budget
+    # No room for an end of sequence, nor need of it where the solution decides the task.
+    _, _, terminated, _, _ = env.transition(start, ids)
+    return terminated
 
 
 def build_parts(config: DictConfig) -> Parts:

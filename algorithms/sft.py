@@ -23,6 +23,7 @@ from vineenv.env import ReasoningEnv
 from vineenv.errors import UsageError, unknown
 from vineenv.ledger import Ledger
 from vineenv.rollout import Sampling
+from vineenv.types import Problem, State
 
 IGNORED = -100
 
@@ -62,20 +63,33 @@ def batches(env: ReasoningEnv, batch_size: int, seed: int) -> Iterator[tuple[Ten
     index = random.Random(seed).randrange(1 << 40)
     while True:
         states = [
-            env.initial_state(problem, response)
+            _demonstrated(env, problem, response)
             for problem, response in map(env.demonstration, range(index, index + batch_size))
         ]
         index += batch_size
-        longest = max(len(state.tokens) for state in states) + 1
+        longest = max(len(state.tokens) + (not state.ended) for state in states)
         ids = torch.zeros(batch_size, longest, dtype=torch.int64)
         labels = torch.full_like(ids, IGNORED)
         for row, label, state in zip(ids, labels, states, strict=True):
-            end = len(state.tokens) + 1
-            row[:end] = torch.tensor((*state.tokens, env.eos_id))
+            tokens = state.tokens if state.ended else (*state.tokens, env.eos_id)
+            end = len(tokens)
+            row[:end] = torch.tensor(tokens)
             label[state.prompt_length : end] = row[state.prompt_length : end]
             for left, right in state.foreign:
                 label[left:right] = IGNORED
         yield ids, labels
+
+
+def _demonstrated(env: ReasoningEnv, problem: Problem, response: str) -> State:
+    """The state after a worked solution; ended where the solution decides the task."""
+    try:
+        return env.initial_state(problem, response)
+    except UsageError:
+        ids = env.encode(response)
+        state, _, terminated, _, _ = env.transition(env.initial_state(problem), ids)
+        if terminated and state.response == ids:
+            return state
+        raise
 
 
 def solution_loss(model: PreTrainedModel, ids: Tensor, labels: Tensor) -> Tensor:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import random
 import string
+from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
 
-from vineenv.env import SPLITS, ReasoningEnv, RewardFunction
+from vineenv.env import SPLITS, ReasoningEnv, RewardFunction, as_reward
 from vineenv.errors import UsageError, unknown
 from vineenv.segment import Fixed
-from vineenv.types import Problem, State
+from vineenv.types import Problem, Reward, State
 
 WHERE = ("anywhere", "first", "last")
 MOST_WORDS = 100_000
@@ -86,6 +87,9 @@ class Tree(ReasoningEnv):
             raise UsageError(f"env.branching={branching}: {', '.join(bad)} are not single tokens here.")
         self.actions = tuple(ids[0] for ids in tokens)
         self._stop_ids = tuple(i for i in range(self.vocab_size) if i not in self.actions)
+        best = self.problem("train", 0)
+        if as_reward(reward(best.answer, best)).value <= 0:
+            raise UsageError(f"This reward pays nothing for {best.answer!r}, the best word: use reward=leaf.")
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
@@ -117,6 +121,13 @@ class Tree(ReasoningEnv):
         begun = self.decode(state.response)
         best = max((pay for word, pay in pays.items() if word.startswith(begun)), default=-1.0)
         return best == max(pays.values()), max(1, self.depth - len(state.response))
+
+    def _grade(self, ended: Sequence[tuple[tuple[State, bool, bool], str]]) -> list[Reward]:
+        # Text does not tell the token "ab", which is no letter of the tree, from "a" and "b".
+        letters = [all(token in self.actions for token in moved[0].response) for moved, _ in ended]
+        return super()._grade(
+            [(moved, text if kept else "") for kept, (moved, text) in zip(letters, ended, strict=True)]
+        )
 
     def _draw(self, rng: random.Random) -> dict[str, float]:
         words = ["".join(word) for word in itertools.product(self.letters, repeat=self.depth)]

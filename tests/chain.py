@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
@@ -10,7 +12,7 @@ from vineenv.segment import Fixed
 from vineenv.types import Problem, State
 
 
-def letters_tokenizer(letters: str = "abcdef") -> PreTrainedTokenizerFast:
+def letters_tokenizer(letters: Sequence[str] = "abcdef") -> PreTrainedTokenizerFast:
     """One token a letter, and an end-of-sequence token that the chain never needs."""
     vocab = {"<pad>": 0, "<eos>": 1} | {letter: i + 2 for i, letter in enumerate(letters)}
     backend = Tokenizer(models.BPE(vocab=vocab, merges=[]))

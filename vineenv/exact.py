@@ -89,7 +89,7 @@ def solve(env: ReasoningEnv, problem: Problem, policy: Policy, max_states: int =
     count = 1
     while levels[-1]:
         level = levels[-1]
-        probabilities.append(_checked(policy(level), env.vocab_size))
+        probabilities.append(_checked(policy(level), (len(level), env.vocab_size)))
         first, following = count - len(level), []
         rows, tokens = np.nonzero(probabilities[-1])
         moves = env.transitions([level[i] for i in rows], [[int(token)] for token in tokens])
@@ -126,20 +126,25 @@ def _induce(
 
 
 def bellman_residual(env: ReasoningEnv, values: ExactValues) -> float:
-    """Largest |V(s) - sum_a pi(a|s) (r + V(s'))|, each transition asked of the environment anew."""
-    worst = 0.0
+    """Largest |V(s) - sum_a pi(a|s) (r + V(s'))|, each transition asked of the environment anew.
+
+    NaN if a value is none, so that no bound on it holds.
+    """
+    residuals = []
     for state, v, row in zip(values.states, values.v, values.policy, strict=True):
         total = 0.0
         for token in np.flatnonzero(row):
             after, reward, *_ = env.transition(state, [int(token)])
             total += row[token] * (reward + (0.0 if after.ended else values.value(after)))
-        worst = max(worst, abs(v - total))
-    return worst
+        residuals.append(abs(v - total))
+    return float(np.max(residuals))
 
 
-def _checked(probabilities: Floats, vocab_size: int) -> Floats:
-    if probabilities.shape[1] != vocab_size or (probabilities < 0).any():
-        raise UsageError(f"A policy returns probabilities [N, {vocab_size}], got {probabilities.shape}.")
+def _checked(probabilities: Floats, shape: tuple[int, int]) -> Floats:
+    if probabilities.shape != shape:
+        raise UsageError(f"A policy returns probabilities {list(shape)}, got {list(probabilities.shape)}.")
+    if not np.isfinite(probabilities).all() or (probabilities < 0).any():
+        raise UsageError("A policy's probabilities must be finite and at least 0.")
     if np.abs(probabilities.sum(axis=1) - 1).max() > 1e-6:
         raise UsageError("A policy's probabilities must sum to 1 in every state.")
     return probabilities

@@ -107,6 +107,14 @@ def test_every_algorithm_runs_and_leaves_a_whole_folder(algo: str, tmp_path: Pat
     assert AutoTokenizer.from_pretrained(folder / "policy").eos_token == "<eos>"
 
 
+def test_vineppo_runs_on_the_tree_whose_words_end_without_an_end_of_sequence(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    tree = ["env=tree", "env.depth=2", "reward=leaf"]
+    small = [setting for setting in SMALL if not setting.startswith("env.")]
+    assert run(["algo=vineppo", f"run_dir={folder}", *tree, *small]) == 0
+    assert lines(folder)[-1]["tokens/vines"] > 0
+
+
 def test_without_rescoring_the_first_ratio_is_the_engines(tmp_path: Path) -> None:
     assert run(["algo=rloo", f"run_dir={tmp_path / 'run'}", *SMALL, "algo.rescore=false"]) == 0
     for line in lines(tmp_path / "run")[1:]:

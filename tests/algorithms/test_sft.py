@@ -11,6 +11,9 @@ from algorithms.command import help_text
 from algorithms.config import RunConfig
 from algorithms.sft import IGNORED, SftConfig, batches, build_optimizers, run, solution_loss
 from envs.arithmetic import Arithmetic
+from envs.tree import Tree
+from rewards.leaf import leaf
+from tests.chain import letters_tokenizer
 from tests.conftest import make_llama
 from vineenv.errors import UsageError
 
@@ -31,6 +34,22 @@ def test_only_the_response_and_its_end_are_learned(sums: Arithmetic) -> None:
         prompt, _, response = text.partition("=?\n")
         assert sums.tokenizer.decode(learned) == response.split("<pad>")[0] and learned[-1] == sums.eos_id
         assert label[: len(sums.encode(prompt + "=?\n"))] == [IGNORED] * len(sums.encode(prompt + "=?\n"))
+
+
+def test_a_solution_that_decides_the_task_is_learned_without_an_end() -> None:
+    env = Tree(letters_tokenizer("abc"), leaf, depth=4)
+    ids, labels = next(batches(env, 4, seed=0))
+    for row, label in zip(ids, labels, strict=True):
+        words = [env.decode(part.tolist()) for part in (row[-4:], label[label != IGNORED])]
+        assert words[0] == words[1] and len(words[0]) == 4
+        assert env.eos_id not in row.tolist()
+
+
+def test_a_demonstration_without_room_is_refused() -> None:
+    env = Tree(letters_tokenizer("abc"), leaf, depth=4)
+    env.demonstration = lambda index: (env.problem("train", 0), "aaaaa")  # ty: ignore[invalid-assignment]
+    with pytest.raises(UsageError, match="leave room"):
+        next(batches(env, 1, seed=0))
 
 
 def test_loss_is_the_mean_negative_log_likelihood_of_the_response(sums: Arithmetic) -> None:

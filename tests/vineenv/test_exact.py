@@ -193,8 +193,31 @@ def test_too_many_states_and_bad_policies_are_refused() -> None:
     small = tree(depth=2)
     with pytest.raises(UsageError, match="must sum to 1"):
         solve(small, small.problem("train", 0), lambda states: np.full((len(states), small.vocab_size), 0.5))
-    with pytest.raises(UsageError, match=r"probabilities \[N, 5\]"):
-        solve(small, small.problem("train", 0), lambda states: np.full((len(states), 2), 0.5))
+    for shape in [(1, 2), (5,), (2, 5)]:
+        with pytest.raises(UsageError, match=r"probabilities \[1, 5\]"):
+            solve(small, small.problem("train", 0), lambda _, shape=shape: np.full(shape, 0.2))
+    with pytest.raises(UsageError, match="finite"):
+        solve(small, small.problem("train", 0), lambda states: np.full((len(states), 5), np.nan))
+
+
+def test_a_value_that_is_no_number_has_no_small_residual() -> None:
+    env = Tree(letters_tokenizer("abc"), lambda text, _: float("nan") if text == "aa" else 1.0, depth=2)
+    assert not bellman_residual(env, solve(env, env.problem("train", 0), table(env))) < 1e-6
+
+
+def test_a_token_of_two_letters_pays_nothing() -> None:
+    env = Tree(letters_tokenizer(["a", "b", "ab"]), leaf, branching=2, depth=2, good=1.0)
+    start = env.initial_state(env.problem("train", 0))
+    a, b, ab = env.tokenizer.convert_tokens_to_ids(["a", "b", "ab"])
+    assert env.transition(start, [a, b])[1:3] == (1.0, True)
+    assert env.transition(start, [ab])[1:3] == (0.0, True), "it ends the episode"
+    moves = env.transitions([start] * 3, [[ab], [a, b], [a, ab]])
+    assert [reward for _, reward, *_ in moves] == [0.0, 1.0, 0.0]
+
+
+def test_a_reward_for_other_answers_is_refused() -> None:
+    with pytest.raises(UsageError, match="reward=leaf"):
+        Tree(letters_tokenizer("abc"), AnswerReward(style="gsm8k"))
 
 
 @pytest.mark.parametrize(
