@@ -121,6 +121,8 @@ class Loop:
         self.reporter.iteration(iteration, metrics, sum(self.ledger.tokens.values()))
 
     def _record_samples(self, batch: TensorDict) -> None:
+        if self.recorder:
+            self.recorder.histogram(self.done, "advantage", batch["raw_advantage"][batch["mask"]])
         count = min(self.config.samples, len(batch))
         if self.recorder and count:
             shown = [show(self.parts.env, self.collector.trajectories[i], batch[i]) for i in range(count)]

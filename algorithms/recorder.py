@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
 from torchrl.record.loggers.tensorboard import TensorboardLogger
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -46,6 +47,10 @@ class Recorder:
         self._metrics.flush()
         numbers = {k: float(v) for k, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
         self.tensorboard.log_metrics(numbers, step=iteration)
+
+    def histogram(self, iteration: int, name: str, values: Tensor) -> None:
+        """Add the distribution of `values` [N] to TensorBoard."""
+        self.tensorboard.experiment.add_histogram(name, values.numpy(), iteration)
 
     def sample(self, iteration: int, text: str) -> None:
         """Add text to `samples.txt` and TensorBoard."""

@@ -102,7 +102,7 @@ def test_every_algorithm_runs_and_leaves_a_whole_folder(algo: str, tmp_path: Pat
     assert "A " in (folder / "samples.txt").read_text()
     events = EventAccumulator(str(folder / "tensorboard"))
     events.Reload()
-    assert "reward" in events.Tags()["scalars"]
+    assert "reward" in events.Tags()["scalars"] and "advantage" in events.Tags()["histograms"]
     AutoModelForCausalLM.from_pretrained(folder / "policy")
     assert AutoTokenizer.from_pretrained(folder / "policy").eos_token == "<eos>"
 
