@@ -83,7 +83,7 @@ def lines(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("algo", ["vineppo", "ppo", "grpo", "rloo", "oracle"])
+@pytest.mark.parametrize("algo", ["vineppo", "ppo", "grpo", "rloo", "oracle", "spo", "tempo", "gspo"])
 def test_every_algorithm_runs_and_leaves_a_whole_folder(algo: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert run([f"algo={algo}", f"run_dir={folder}", *SMALL]) == 0
@@ -95,7 +95,7 @@ def test_every_algorithm_runs_and_leaves_a_whole_folder(algo: str, tmp_path: Pat
     assert end["engine_gap"] < 1e-4, "the engine serves the weights of the first update"
     assert {"reward", "kl", "clip_fraction", "entropy", "advantage_nonzero", "grad_norm"} <= end.keys()
     assert end["tokens/policy"] > 0 and end["seconds/training"] > 0
-    assert ("tokens/vines" in end) == (algo == "vineppo")
+    assert ("tokens/vines" in end) == (algo in ("vineppo", "spo"))
     assert "test/sampled" in start and "test/greedy_high" in end
     assert OmegaConf.load(folder / "config.yaml").algo.group_size == 4
     assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
@@ -105,6 +105,14 @@ def test_every_algorithm_runs_and_leaves_a_whole_folder(algo: str, tmp_path: Pat
     assert "reward" in events.Tags()["scalars"] and "advantage" in events.Tags()["histograms"]
     AutoModelForCausalLM.from_pretrained(folder / "policy")
     assert AutoTokenizer.from_pretrained(folder / "policy").eos_token == "<eos>"
+
+
+@pytest.mark.parametrize("algo", ["restem", "dpo_positive", "dapo", "reinforce", "dr_grpo", "cispo"])
+def test_methods_with_a_loss_of_their_own_run(algo: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert run([f"algo={algo}", f"run_dir={folder}", *SMALL, "algo.prompts=6"]) == 0
+    *_, end = lines(folder)
+    assert end["learned_share"] > 0 and end["loss_policy"] != 0 and end["grad_norm"] > 0
 
 
 def test_vineppo_runs_on_the_tree_whose_words_end_without_an_end_of_sequence(tmp_path: Path) -> None:
