@@ -161,4 +161,10 @@ class Arithmetic(ReasoningEnv):
         return demonstrate(problem, rng, slips, self.difficulty.max_total, self.free_order)
 
     def _pose(self, name: str, problem: Sum, solution: str) -> Problem:
-        return Problem(name, self.wording(problem), str(problem.total), solution, {"sum": problem})
+        return Problem(
+            name,
+            self.wording(problem),
+            str(problem.total),
+            solution,
+            {"sum": problem, "level": len(problem.changes)},
+        )

@@ -37,8 +37,8 @@ TESTS = {
 }
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.And: ast.Or,
-    ast.Or: ast.And, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.BitAnd: ast.BitOr,
+    ast.Or: ast.And, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.BitAnd: ast.BitOr,
 }  # fmt: skip
 # Bounds against overflow and division by zero, which no finite case reaches.
 _IGNORED = ("eps", "_MAX_LOG_RATIO", "1e-", ".clamp(min=1)", "raise ", "warnings.warn", "UsageError")
