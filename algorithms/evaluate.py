@@ -21,7 +21,7 @@ from algorithms.command import main_command
 from algorithms.config import compose
 from algorithms.console import console
 from algorithms.parts import build_env, check_env_fits
-from algorithms.stats import Mean, Share, majority_at_k, mean_of, pass_at_k
+from algorithms.stats import Mean, Share, majority_at_k, mean_share, pass_at_k
 from algorithms.targets import build
 from vineenv.engines.base import Engine
 from vineenv.env import SPLITS, ReasoningEnv
@@ -118,8 +118,9 @@ def measure(answered: Answered, ks: Sequence[int], seed: int) -> dict[str, Mean]
         scores[f"avg@{len(group)}"].append(float(np.mean(right)))
         for k in ks:
             scores[f"pass@{k}"].append(pass_at_k(len(group), sum(right), k))
-            scores[f"maj@{k}"].append(majority_at_k(answers, right, k, rng))
-    return {name: mean_of(values) for name, values in scores.items()}
+            if k > 1:
+                scores[f"maj@{k}"].append(majority_at_k(answers, right, k, rng))
+    return {name: mean_share(values) for name, values in scores.items()}
 
 
 def run(arguments: list[str]) -> int:
@@ -155,10 +156,11 @@ def report(answered: Answered, own: EvaluateConfig) -> dict[str, Any]:
         results |= {f"level {name}": measure(by_level[name], own.ks, own.seed) for name in sorted(by_level)}
     table = Table(title=f"{own.split}, temperature {own.temperature}, % (95 % interval over problems)")
     table.add_column("")
-    for name in results["all"]:
-        table.add_column(name, justify="right")
     for name, measured in results.items():
-        table.add_row(f"{name} (n={next(iter(measured.values())).count})", *map(_cell, measured.values()))
+        count = next(iter(measured.values())).count
+        table.add_column(f"{name} (n={count})", justify="right", no_wrap=True)
+    for name in results["all"]:
+        table.add_row(name, *(_cell(measured[name]) for measured in results.values()))
     console.print(table)
     statuses: dict[str, int] = defaultdict(int)
     for _, group in answered:
@@ -170,7 +172,7 @@ def report(answered: Answered, own: EvaluateConfig) -> dict[str, Any]:
 
 
 def _cell(mean: Mean) -> str:
-    return f"{100 * mean.value:.1f} ({100 * max(mean.low, 0):.1f} to {100 * min(mean.high, 1):.1f})"
+    return f"{100 * mean.value:.1f} ({100 * mean.low:.1f} to {100 * mean.high:.1f})"
 
 
 if __name__ == "__main__":

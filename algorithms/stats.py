@@ -70,6 +70,14 @@ def mean_of(values: Sequence[float] | NDArray[np.float64]) -> Mean:
     return Mean(centre, centre - half, centre + half, n)
 
 
+def mean_share(scores: Sequence[float]) -> Mean:
+    """Mean of scores between 0 and 1; where all are 0 or all are 1 the interval is that of a share."""
+    mean = mean_of(scores)
+    if min(scores) == max(scores) and mean.value in (0.0, 1.0):
+        return Mean(mean.value, *Share(round(sum(scores)), len(scores)).interval, mean.count)
+    return Mean(mean.value, max(mean.low, 0.0), min(mean.high, 1.0), mean.count)
+
+
 def paired_difference(first: Sequence[float], second: Sequence[float]) -> Mean:
     """Mean difference of two methods over the same seeds, in the same order."""
     return mean_of(np.subtract(first, second))

@@ -16,6 +16,7 @@ from algorithms.stats import (
     first_reaching,
     majority_at_k,
     mean_of,
+    mean_share,
     paired_difference,
     pass_at_k,
     probability_of_improvement,
@@ -54,6 +55,12 @@ def test_shares_cover(p: float, n: int) -> None:
     drawn = np.random.default_rng(2).binomial(n, p, 1000)
     low, high = np.array([Share(int(k), n).interval for k in drawn]).T
     assert 0.93 <= coverage(low, high, p) <= 0.97
+
+
+def test_scores_that_are_all_right_are_not_called_certain() -> None:
+    assert mean_share([1.0] * 100).low == Share(100, 100).interval[0] < 0.97
+    assert mean_share([0.0] * 100).high == Share(0, 100).interval[1] > 0.03
+    assert mean_share([0.0, 1.0]).low == 0.0 and mean_share([0.4, 0.6]).value == 0.5
 
 
 def test_a_single_value_has_no_interval() -> None:
