@@ -155,10 +155,10 @@ def report(answered: Answered, own: EvaluateConfig) -> dict[str, Any]:
     if len(by_level) > 1:
         results |= {f"level {name}": measure(by_level[name], own.ks, own.seed) for name in sorted(by_level)}
     table = Table(title=f"{own.split}, temperature {own.temperature}, % (95 % interval over problems)")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for name, measured in results.items():
         count = next(iter(measured.values())).count
-        table.add_column(f"{name} (n={count})", justify="right", no_wrap=True)
+        table.add_column(f"{name}\nn={count}", justify="right")
     for name in results["all"]:
         table.add_row(name, *(_cell(measured[name]) for measured in results.values()))
     console.print(table)
