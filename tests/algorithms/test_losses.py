@@ -94,12 +94,14 @@ def test_policy_loss_and_gradient_equal_torchrls_clip_ppo() -> None:
     model.zero_grad()
     per_token = theirs(flat)["loss_objective"].reshape(batch["mask"].shape)
     loss = per_token[batch["mask"]].mean()
-    grads = torch.autograd.grad(loss, [p for p in theirs.parameters() if p.requires_grad], allow_unused=True)
-    reference = torch.cat([g.flatten() for g in grads if g is not None])
+    theirs_by_name = {
+        name.rpartition("model.")[2]: p for name, p in theirs.actor_network_params.flatten_keys(".").items()
+    }
+    names = [name.rpartition("model.")[2] for name, p in model.named_parameters()]
+    grads = torch.autograd.grad(loss, [theirs_by_name[name] for name in names])
+    reference = torch.cat([g.flatten() for g in grads])
     assert out["loss_policy"].item() == pytest.approx(loss.item(), rel=1e-5)
-    assert torch.linalg.vector_norm(ours).item() == pytest.approx(
-        torch.linalg.vector_norm(reference).item(), rel=1e-4
-    )
+    assert torch.allclose(ours, reference, atol=1e-6, rtol=1e-4)
 
 
 def test_at_ratio_one_it_is_the_plain_policy_gradient() -> None:
@@ -125,7 +127,7 @@ def test_gradient_does_not_depend_on_microbatch_order_or_padding(reduction: str)
             wide[key] = torch.nn.functional.pad(value, (0, 5), value=-1 if key == "step_id" else 0)
     gradients = []
     for batch, size in ((whole, 6), (whole, 1), (wide, 4)):
-        model = make_llama(VOCAB)
+        model = make_llama(VOCAB).double()
         learner = Learner(model, settings(microbatch=size, reduction=reduction), 1, 0, Ledger())
         learner.optimizer.step = learner.optimizer.zero_grad = lambda *_: None  # ty: ignore[invalid-assignment]
         learner.schedule.step = lambda *_: None  # ty: ignore[invalid-assignment]
@@ -133,7 +135,7 @@ def test_gradient_does_not_depend_on_microbatch_order_or_padding(reduction: str)
         gradients.append(gradient(model))
     scale = torch.linalg.vector_norm(gradients[0])
     for other in gradients[1:]:
-        assert torch.linalg.vector_norm(other - gradients[0]) / scale < 1e-5
+        assert torch.linalg.vector_norm(other - gradients[0]) / scale < 1e-6
 
 
 def test_token_weights() -> None:
