@@ -22,10 +22,10 @@ def main_command(run: Callable[[list[str]], int], root: str, schema: type, purpo
     """
     arguments = sys.argv[1:]
     disable_progress_bar()  # of transformers, which draws one for every file it opens
-    if any(a in ("-h", "--help", "help") for a in arguments):
-        print(help_text(root, schema, purpose, [a for a in arguments if "=" in a]))
-        return 0
     try:
+        if any(a in ("-h", "--help", "help") for a in arguments):
+            print(help_text(root, schema, purpose, [a for a in arguments if "=" in a]))
+            return 0
         return run(arguments)
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -37,7 +37,7 @@ def main_command(run: Callable[[list[str]], int], root: str, schema: type, purpo
 
 def help_text(root: str, schema: type, purpose: str, arguments: list[str]) -> str:
     """Describe a command: purpose, groups with their choices, every key with its value."""
-    config = compose(root, schema, arguments)
+    config = compose(root, schema, arguments, complete=False)
     shipped = OmegaConf.load(
         next(p / f"{root}.yaml" for p in search_path() if (p / f"{root}.yaml").is_file())
     )

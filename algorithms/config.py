@@ -75,13 +75,14 @@ def load_group(group: str, name: str) -> DictConfig:
     raise UsageError(f"No configs/{group}/{name}.yaml.{guess} Known: {', '.join(known) or 'none'}.")
 
 
-def compose(root: str, root_schema: Any, arguments: Sequence[str]) -> DictConfig:
+def compose(root: str, root_schema: Any, arguments: Sequence[str], *, complete: bool = True) -> DictConfig:
     """Merge the root file, the chosen group files and `key=value` arguments.
 
     Args:
         root: name of the root file; its `defaults` name a file for each group.
         root_schema: dataclass of the root's own keys.
         arguments: `group=name`, `dotted.key=value` or `exp=name`.
+        complete: refuse keys without a value, and values that make no sense; false is for help.
 
     Returns:
         The whole configuration, struct-locked, each group with its `target` and every key of it.
@@ -106,8 +107,9 @@ def compose(root: str, root_schema: Any, arguments: Sequence[str]) -> DictConfig
     rest = {k: v for k, v in overrides.items() if k.split(".")[0] not in choices}
     own_keys = _merge(OmegaConf.structured(_lenient(root_schema)), base, rest, "")
     merged = OmegaConf.merge(OmegaConf.create(OmegaConf.to_container(own_keys)), config)
-    _check_missing(merged)
-    _check_schema(root_schema, merged)
+    if complete:
+        _check_missing(merged)
+        _check_schema(root_schema, merged)
     OmegaConf.set_struct(merged, True)
     assert isinstance(merged, DictConfig)
     return merged

@@ -71,7 +71,7 @@ def test_the_command(tmp_path: Path) -> None:
     found = json.loads((folder / "diagnosis.json").read_text())
     assert set(found["values"]) == {"constant", "group mean", "MC K=1", "MC K=2"}
     assert found["states"] == 10 and (folder / "diagnosis.png").is_file()
-    with pytest.raises(UsageError, match="has no config.yaml"):
+    with pytest.raises(UsageError, match=r"has no config\.yaml"):
         run([f"run={tmp_path / 'nothing'}"])
     with pytest.raises(UsageError, match="candidates is 0 or from 2 on"):
         run([f"run={folder}", "candidates=1"])

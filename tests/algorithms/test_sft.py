@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from algorithms.command import help_text
 from algorithms.config import RunConfig
+from algorithms.diagnose import DiagnoseConfig
 from algorithms.sft import IGNORED, SftConfig, batches, build_optimizers, run, solution_loss
 from envs.arithmetic import Arithmetic
 from envs.tree import Tree
@@ -93,6 +94,11 @@ def test_bad_settings() -> None:
         settings(optimizer="moun")
     with pytest.raises(UsageError, match="at least 1"):
         settings(steps=0)
+
+
+def test_help_shows_keys_without_a_value() -> None:
+    assert "path: ???" in help_text("config", RunConfig, "Train.", ["env=gsm8k"])
+    assert "run: ???" in help_text("diagnose", DiagnoseConfig, "Look.", [])
 
 
 def test_help_names_groups_choices_and_keys() -> None:
