@@ -10,6 +10,10 @@ class UsageError(ValueError):
     """Bad input: the message says what was given, what is allowed and the nearest match."""
 
 
+class RunStoppedError(RuntimeError):
+    """A run cannot go on in a useful way: the message says why and what may help."""
+
+
 def nearest(given: str, allowed: Iterable[str]) -> str | None:
     """Return the allowed name closest to `given`, or None when none is close.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 import warnings
@@ -13,9 +12,10 @@ from torch import nn
 
 from vineenv.engines.base import EngineStats
 from vineenv.engines.budget import kv_budget as budget_bytes
+from vineenv.engines.checks import Limits, check_request
 from vineenv.engines.fallback import FallbackModel, run_fallback
 from vineenv.engines.rows import Decode, Finished
-from vineenv.engines.trunks import Row, Trunk, computed_tokens, find_trunks
+from vineenv.engines.trunks import Row, Trunk, computed_tokens, deal, find_trunks
 from vineenv.engines.weights import FusedModel, UnsupportedModelError, fuse
 from vineenv.engines.worker import Job, Worker
 from vineenv.types import Completion, Request
@@ -96,8 +96,9 @@ class NativeEngine:
             ValueError: naming the request, for one that cannot be served, and for weights that give NaN.
         """
         began = time.perf_counter()
+        limits = Limits(self._model.context, self._model.vocabulary)
         for number, request in enumerate(requests):
-            self._check(number, request)
+            check_request(number, request, limits, stop_strings=self._decode is not None)
         trunks = find_trunks(request.prefix for request in requests)
         _place_rows(trunks, requests, self._model.context)
         collected = _Collected(requests, trunks, progress)
@@ -137,30 +138,6 @@ class NativeEngine:
             Worker(job, budget).run(trunks)
         return sum(len(trunk.ids) for trunk in trunks)
 
-    def _check(self, number: int, request: Request) -> None:
-        """Raise ValueError naming request `number` if it cannot be served."""
-        length, context, vocabulary = len(request.prefix), self._model.context, self._model.vocabulary
-        faults = {
-            "the prefix is empty; at least one token is needed": not length,
-            f"the prefix has {length} tokens, which leaves no room in the model's context of {context}": (
-                length >= context
-            ),
-            f"a prefix token is outside the vocabulary of {vocabulary}": length
-            and not 0 <= min(request.prefix) <= max(request.prefix) < vocabulary,
-            f"n is {request.n}; it must be at least 1": request.n < 1,
-            f"max_new_tokens is {request.max_new_tokens}; it must be at least 1": request.max_new_tokens < 1,
-            f"temperature is {request.temperature}; it must be 0 (greedy) or larger": not (
-                0 <= request.temperature < math.inf
-            ),
-            f"top_p is {request.top_p}; it must be in (0, 1]": not 0 < request.top_p <= 1,
-            f"top_k is {request.top_k}; it must be 0 (every token) or larger": request.top_k < 0,
-            f"min_p is {request.min_p}; it must be in [0, 1]": not 0 <= request.min_p <= 1,
-            "stop strings need an engine built with `decode`": bool(request.stop) and self._decode is None,
-        }
-        for fault, present in faults.items():
-            if present:
-                raise ValueError(f"request {number}: {fault}")
-
 
 class _Collected:
     """Completions by request and index, filled by the workers one report at a time."""
@@ -192,17 +169,6 @@ class _Collected:
     def completions(self) -> list[list[Completion]]:
         """Return them all."""
         return [[completion for completion in row if completion is not None] for row in self._rows]
-
-
-def deal(trunks: Sequence[Trunk], count: int) -> list[list[Trunk]]:
-    """Deal trunks to at most `count` workers, heaviest first to the least loaded."""
-    shares: list[list[Trunk]] = [[] for _ in range(count)]
-    loads = [0] * count
-    for trunk in sorted(trunks, key=lambda trunk: (-trunk.work, trunk.ids)):
-        least = loads.index(min(loads))
-        shares[least].append(trunk)
-        loads[least] += trunk.work
-    return [share for share in shares if share]
 
 
 def _place_rows(trunks: Sequence[Trunk], requests: Sequence[Request], context: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 
 @dataclass
@@ -72,3 +73,27 @@ def computed_tokens(trunk: Trunk) -> dict[tuple[int, int], int]:
         charged[first] = state.length - done
         done = state.length
     return charged
+
+
+class Job(Protocol):
+    """A share of the work: what it begins with, and how much it is at most."""
+
+    @property
+    def ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def work(self) -> int: ...
+
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+
+
+def deal(jobs: Sequence[AnyJob], count: int) -> list[list[AnyJob]]:
+    """Deal trunks, or other jobs, to at most `count` workers, heaviest first to the least loaded."""
+    shares: list[list[AnyJob]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for job in sorted(jobs, key=lambda job: (-job.work, job.ids)):
+        least = loads.index(min(loads))
+        shares[least].append(job)
+        loads[least] += job.work
+    return [share for share in shares if share]
