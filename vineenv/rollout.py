@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vineenv.engines.base import Engine
+from vineenv.engines.base import Engine, Progress
 from vineenv.env import ReasoningEnv
 from vineenv.types import Completion, Request, State, Trajectory
 
@@ -44,6 +44,7 @@ def rollout(
     n: int | Sequence[int],
     sampling: Sampling,
     seed: int,
+    progress: Progress | None = None,
 ) -> list[list[Trajectory]]:
     """Play `n` independent episodes from each state to the end; `n` may differ from state to state.
 
@@ -63,9 +64,10 @@ def rollout(
             _request(env, walk.state, 1 if turn else counts[i], sampling, derive_seed(seed, turn, i))
             for i, walk in enumerate(walks)
         ]
+        answered = engine.generate(requests, progress) if progress else engine.generate(requests)
         played = [
             (walk, completion)
-            for walk, completions in zip(walks, engine.generate(requests), strict=True)
+            for walk, completions in zip(walks, answered, strict=True)
             for completion in completions
         ]
         walks = _apply(env, played, finished)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from torch import nn
 
 from vineenv.types import Completion, Request
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass
@@ -39,8 +41,10 @@ class Engine(Protocol):
 
     stats: EngineStats
 
-    def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """Return, for each request in order, its `n` completions."""
+    def generate(
+        self, requests: Sequence[Request], progress: Progress | None = None
+    ) -> list[list[Completion]]:
+        """Return, for each request in order, its `n` completions; `progress(done, total)` hears of rows."""
         ...
 
     def load_weights(self, model: nn.Module, version: int) -> None:
@@ -49,4 +53,8 @@ class Engine(Protocol):
         Returns only when every later token comes from the new weights and no cached
         prefix of the old ones survives; raises RuntimeError otherwise.
         """
+        ...
+
+    def release(self) -> None:
+        """Give back what accelerator memory can be spared until the next `load_weights`."""
         ...

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from vineenv.engines.base import EngineStats
+from vineenv.engines.base import EngineStats, Progress
 from vineenv.engines.budget import kv_budget as budget_bytes
 from vineenv.engines.checks import Limits, check_request
 from vineenv.engines.fallback import FallbackModel, run_fallback
@@ -19,8 +19,6 @@ from vineenv.engines.trunks import Row, Trunk, computed_tokens, deal, find_trunk
 from vineenv.engines.weights import FusedModel, UnsupportedModelError, fuse
 from vineenv.engines.worker import Job, Worker
 from vineenv.types import Completion, Request
-
-Progress = Callable[[int, int], None]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _MAX_WORKERS = 4
@@ -84,6 +82,9 @@ class NativeEngine:
             )
             self._model = FallbackModel(model, dtype)
         self.version = version
+
+    def release(self) -> None:
+        """Nothing is kept between calls but the weights."""
 
     def generate(
         self, requests: Sequence[Request], progress: Progress | None = None

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
-from vineenv.engines.base import EngineStats
+from vineenv.engines.base import EngineStats, Progress
 from vineenv.engines.checks import check_request
 from vineenv.engines.sglang_local import LocalServer
 from vineenv.engines.sglang_loop import LoopThread
@@ -22,8 +22,6 @@ from vineenv.engines.sglang_weights import limits_of, tolerance_for
 from vineenv.engines.trunks import deal
 from vineenv.errors import RunStoppedError, UsageError
 from vineenv.types import Completion, Request
-
-Progress = Callable[[int, int], None]
 
 
 class SGLangEngine:
@@ -61,7 +59,6 @@ class SGLangEngine:
     ) -> None:
         _check_settings(urls, router, deadline, patience, release_memory, arguments)
         self.stats = EngineStats()
-        self.progress: Progress | None = None
         self._limits = limits_of(model)
         self._deadline, self._release_memory = deadline, release_memory
         self._run = f"run-{uuid.uuid4().hex[:8]}"
@@ -114,7 +111,7 @@ class SGLangEngine:
         began = time.perf_counter()
         for number, request in enumerate(requests):
             check_request(number, request, self._limits, stop_strings=False)
-        call = _Call(self._pool, requests, self._limits, progress or self.progress)
+        call = _Call(self._pool, requests, self._limits, progress)
         try:
             self._within("generate", call.run(), call)
         finally:
@@ -196,8 +193,8 @@ class _Call:
             if row.finish_reason == "stop" and row.ids[-1] not in request.stop_ids:
                 raise RunStoppedError(
                     f"SGLang ended a row at token {row.ids[-1]}, which request {number} does not stop at: "
-                    "the server's model has an end token of its own. Start it by "
-                    "`python -m vineenv.engines.sglang_server`, or set eos_token_id to null in its config.json."
+                    "the server's model has an end token of its own. Start it by `python -m "
+                    "vineenv.engines.sglang_server`, or set eos_token_id to null in its config.json."
                 )
         self.completions[number] = rows
         self.prompt_tokens += len(request.prefix) * request.n
@@ -221,7 +218,8 @@ def _check_settings(
             raise UsageError(f"engine.urls: {url!r} is no URL; write http://host:port.")
     if router and not urls:
         raise UsageError(
-            "engine.router needs engine.urls too: weights go to each server, since a router does not pass them on."
+            "engine.router needs engine.urls too: a router passes no weights on, "
+            "so they go to each server."
         )
     if urls and arguments:
         raise UsageError(

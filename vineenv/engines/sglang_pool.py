@@ -84,8 +84,8 @@ class Pool:
                 raise UsageError(f"engine.urls: {error}") from error
             if int(facts.get("dp_size") or 1) > 1:
                 raise UsageError(
-                    f"{server.name} runs data-parallel replicas, whose weights SGLang cannot update together: "
-                    "start a server for each and list them in engine.urls."
+                    f"{server.name} runs data-parallel replicas, whose weights SGLang cannot update "
+                    "together: start a server for each and list them in engine.urls."
                 )
             if release_memory and not facts.get("enable_memory_saver"):
                 raise UsageError(
@@ -155,7 +155,8 @@ class Pool:
                 if facts.get("weight_version") != self.tag:
                     if _mark(model) != self._mark:
                         raise RunStoppedError(
-                            f"{server.name} was lost, and the trainer's weights have changed since it had them."
+                            f"{server.name} was lost, and the trainer's weights have changed "
+                            "since it had them."
                         )
                     resume = _RELEASED if self._released else ()
                     await push(server, model, self.tag, facts, resume)

@@ -79,10 +79,14 @@ class Job(Protocol):
     """A share of the work: what it begins with, and how much it is at most."""
 
     @property
-    def ids(self) -> tuple[int, ...]: ...
+    def ids(self) -> tuple[int, ...]:
+        """A token sequence, which settles ties."""
+        ...
 
     @property
-    def work(self) -> int: ...
+    def work(self) -> int:
+        """Tokens to compute at most."""
+        ...
 
 
 AnyJob = TypeVar("AnyJob", bound=Job)
