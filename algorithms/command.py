@@ -10,15 +10,15 @@ from omegaconf import OmegaConf
 from transformers.utils.logging import disable_progress_bar
 
 from algorithms.config import compose, group_names, search_path
-from vineenv.errors import UsageError
+from vineenv.errors import RunStoppedError, UsageError
 
-USAGE, INTERRUPTED = 2, 130
+USAGE, STOPPED, INTERRUPTED = 2, 3, 130
 
 
 def main_command(run: Callable[[list[str]], int], root: str, schema: type, purpose: str) -> int:
     """Run a command on `sys.argv`; return its exit code.
 
-    0 is success, 2 bad input (told in one message), 130 an interrupt.
+    0 is success, 2 bad input and 3 a run that cannot go on (told in one message), 130 an interrupt.
     """
     arguments = sys.argv[1:]
     disable_progress_bar()  # of transformers, which draws one for every file it opens
@@ -30,6 +30,9 @@ def main_command(run: Callable[[list[str]], int], root: str, schema: type, purpo
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE
+    except RunStoppedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return STOPPED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -56,6 +56,7 @@ class Reporter:
         self.iterations = iterations
         self.started = time.perf_counter()
         self.bar = progress_bar()
+        self._doing = "starting"
         self.task: TaskID = self.bar.add_task("starting", total=iterations)
 
     def __enter__(self) -> Reporter:
@@ -67,7 +68,12 @@ class Reporter:
 
     def say(self, text: str) -> None:
         """Name what is going on now."""
+        self._doing = text
         self.bar.update(self.task, description=text)
+
+    def rows(self, done: int, total: int) -> None:
+        """Show how many continuations of the engine's present call are there."""
+        self.bar.update(self.task, description=f"{self._doing} {done}/{total}")
 
     def warn(self, text: str) -> None:
         """Print something that needs a person's eye."""
@@ -107,13 +113,16 @@ def print_summary(lines: list[dict[str, Any]], folder: Path, policy: Path | None
     last = lines[-1]
     tokens = {k.removeprefix("tokens/"): v for k, v in last.items() if k.startswith("tokens/")}
     seconds = {k.removeprefix("seconds/"): v for k, v in last.items() if k.startswith("seconds/")}
+    hits = {k.removeprefix("hit_rate/"): v for k, v in last.items() if k.startswith("hit_rate/")}
     table = Table(title="spent")
     table.add_column("on")
     table.add_column("tokens", justify="right")
     table.add_column("seconds", justify="right")
+    table.add_column("prefixes cached", justify="right")
     for purpose in dict.fromkeys([*seconds, *tokens]):
         count = f"{tokens[purpose]:,}" if purpose in tokens else ""
-        table.add_row(purpose, count, f"{seconds.get(purpose, 0.0):,.1f}")
+        cached = f"{hits[purpose]:.1%}" if purpose in hits else ""
+        table.add_row(purpose, count, f"{seconds.get(purpose, 0.0):,.1f}", cached)
     console.print(table)
     console.print(f"run folder  {folder}")
     if policy is not None:

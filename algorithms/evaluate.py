@@ -49,7 +49,7 @@ def answer_all(
     """
     asked = [env.problem(split, i) for i in range(min(problems, env.size(split)))]
     usable = [problem for problem in asked if env.defect(problem) is None]
-    with ledger.timed("evaluation"):
+    with ledger.timed("evaluation", engine.stats):
         states = [env.initial_state(problem) for problem in usable]
         played = rollout(env, engine, states, samples, sampling, seed)
     ledger.add_tokens("evaluation", sum(len(t.state.written) for group in played for t in group))

@@ -53,6 +53,7 @@ class Loop:
             dynamic_rounds=algorithm.dynamic_rounds,
             seed=derive_seed(config.seed, "collector"),
             ledger=self.ledger,
+            progress=reporter.rows,
         )
         self.done = 0
         self.started = time.perf_counter()
@@ -71,6 +72,7 @@ class Loop:
     def iterate(self, batch: TensorDict) -> dict[str, float]:
         """Learn from one batch, serve the new weights, record."""
         self.reporter.say(f"iteration {self.done + 1}: learning")
+        self.parts.engine.release()
         metrics = self.learner.learn(batch)
         if metrics.get("engine_gap_mean", 0.0) > _ENGINE_GAP:
             self.reporter.warn(
@@ -116,6 +118,7 @@ class Loop:
         spent |= {f"seconds/{k}": round(v, 3) for k, v in self.ledger.seconds.items()}
         spent["seconds/total"] = round(time.perf_counter() - self.started, 3)
         spent["engine/hit_rate"] = self.parts.engine.stats.hit_rate
+        spent |= {f"hit_rate/{k}": v for k, v in self.ledger.hit_rates.items()}
         if self.recorder:
             self.recorder.metrics(iteration, {**metrics, **spent})
         self.reporter.iteration(iteration, metrics, sum(self.ledger.tokens.values()))

@@ -1,6 +1,7 @@
 """Train a policy: `python -m algorithms.run algo=vineppo env=math`.
 
-Exit codes: 0 finished, 2 bad input, 130 interrupted (the run folder is complete up to there).
+Exit codes: 0 finished, 2 bad input, 3 the engine cannot go on, 130 interrupted (after the last two the
+run folder is complete up to there).
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from pathlib import Path
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from algorithms.command import INTERRUPTED, main_command
+from algorithms.command import INTERRUPTED, STOPPED, main_command
 from algorithms.config import RunConfig, compose
 from algorithms.console import Reporter, console, print_summary
 from algorithms.loop import Loop
 from algorithms.parts import Parts, build_parts
 from algorithms.recorder import Recorder, check_folder, default_folder
+from vineenv.errors import RunStoppedError
 
 
 def run(arguments: list[str]) -> int:
@@ -55,6 +57,9 @@ def train(config: DictConfig, settings: RunConfig, parts: Parts, folder: Path) -
         except KeyboardInterrupt:
             code = INTERRUPTED
             console.print(f"interrupted after {loop.done} iterations; saving")
+        except RunStoppedError as error:
+            code = STOPPED
+            reporter.warn(f"stopped after {loop.done} iterations: {error}")
     policy = recorder.policy(parts.policy, parts.tokenizer)
     if recorder.lines:
         recorder.curve()

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 from torchrl.collectors import BaseCollector
 
-from vineenv.engines.base import Engine
+from vineenv.engines.base import Engine, Progress
 from vineenv.env import ReasoningEnv
 from vineenv.errors import UsageError
 from vineenv.ledger import Ledger
@@ -35,6 +35,7 @@ class VineCollector(BaseCollector):
             earn the same (DAPO, arXiv 2503.14476); what is thrown away is booked all the same.
         seed: of problems and samples; an iteration depends on it and its number alone.
         ledger: where tokens and seconds are booked.
+        progress: told the finished rows of each call to the engine.
     """
 
     def __init__(
@@ -50,10 +51,12 @@ class VineCollector(BaseCollector):
         dynamic_rounds: int = 0,
         seed: int = 0,
         ledger: Ledger | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.env, self.engine, self.sampling = env, engine, sampling
         self.prompts, self.group_size, self.vines, self.oracle = prompts, group_size, vines, oracle
         self.dynamic_rounds, self.seed, self.ledger = dynamic_rounds, seed, ledger or Ledger()
+        self.progress = progress
         self.iteration = self.position = 0
         self.trajectories: list[Trajectory] = []
         self.values: list[StateValues] = []
@@ -84,10 +87,11 @@ class VineCollector(BaseCollector):
 
     def _respond(self, problems: list[Problem], purpose: str) -> list[list[Trajectory]]:
         """The responses to each problem, booked as the policy's."""
-        with self.ledger.timed("policy"):
+        with self.ledger.timed("policy", self.engine.stats):
             states = [self.env.initial_state(problem) for problem in problems]
+            seed = self._seed(purpose)
             played = rollout(
-                self.env, self.engine, states, self.group_size, self.sampling, self._seed(purpose)
+                self.env, self.engine, states, self.group_size, self.sampling, seed, self.progress
             )
         self.ledger.add_tokens("policy", sum(len(t.state.written) for group in played for t in group))
         return played
@@ -96,9 +100,15 @@ class VineCollector(BaseCollector):
         """Segment starts of every trajectory, and what is known of the states there."""
         self.values = []
         if self.vines is not None:
-            with self.ledger.timed("vines"):
+            with self.ledger.timed("vines", self.engine.stats):
                 self.values, tokens = grow_vines(
-                    self.env, self.engine, self.trajectories, self.vines, self.sampling, self._seed("vines")
+                    self.env,
+                    self.engine,
+                    self.trajectories,
+                    self.vines,
+                    self.sampling,
+                    self._seed("vines"),
+                    self.progress,
                 )
             self.ledger.add_tokens("vines", tokens)
             means = pad_states([v.means for v in self.values], 0.0, torch.float32)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vineenv.allocation import estimate
-from vineenv.engines.base import Engine
+from vineenv.engines.base import Engine, Progress
 from vineenv.env import ReasoningEnv
 from vineenv.errors import UsageError, unknown
 from vineenv.rollout import Sampling, rollout
@@ -108,6 +108,7 @@ def grow_vines(
     vines: Vines,
     sampling: Sampling,
     seed: int,
+    progress: Progress | None = None,
 ) -> tuple[list[StateValues], int]:
     """Value the segment starts of trajectories by `vines.K` continuations each.
 
@@ -127,7 +128,7 @@ def grow_vines(
     def play(which: Sequence[int], counts: Sequence[int], stage: int) -> list[NDArray[np.float64]]:
         nonlocal tokens
         begun = [states[i] for i in which]
-        played = rollout(env, engine, begun, counts, sampling, seed + stage)
+        played = rollout(env, engine, begun, counts, sampling, seed + stage, progress)
         for state, row in zip(begun, played, strict=True):
             tokens += sum(len(t.state.written) - len(state.written) for t in row)
         return [np.array([t.reward.value for t in row], dtype=np.float64) for row in played]

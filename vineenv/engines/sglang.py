@@ -218,8 +218,7 @@ def _check_settings(
             raise UsageError(f"engine.urls: {url!r} is no URL; write http://host:port.")
     if router and not urls:
         raise UsageError(
-            "engine.router needs engine.urls too: a router passes no weights on, "
-            "so they go to each server."
+            "engine.router needs engine.urls too: a router passes no weights on, so they go to each server."
         )
     if urls and arguments:
         raise UsageError(

@@ -109,7 +109,7 @@ class LocalServer:
 
     async def call(self, name: str, body: Mapping[str, Any]) -> tuple[bool, str]:
         """See `Server`."""
-        from sglang.srt.managers import io_struct  # ty: ignore[unresolved-import]
+        from sglang.srt.managers import io_struct  # ty: ignore[import-not-found]
 
         manager = self._engine.tokenizer_manager
         if name == "flush_cache":
@@ -121,7 +121,7 @@ class LocalServer:
 
     def pack(self, tensors: Sequence[tuple[str, Tensor]], ranks: int) -> list[Any]:
         """See `Server`: only handles of shared or CUDA memory travel."""
-        from sglang.srt.utils import MultiprocessingSerializer  # ty: ignore[unresolved-import]
+        from sglang.srt.utils import MultiprocessingSerializer  # ty: ignore[import-not-found]
 
         return [MultiprocessingSerializer.serialize(list(tensors)) for _ in range(ranks)]
 
@@ -141,7 +141,7 @@ class LocalServer:
         watchdog = self._engine.tokenizer_manager._subprocess_watchdog
         if watchdog is not None:
             watchdog.stop()
-        import psutil  # ty: ignore[unresolved-import]
+        import psutil  # ty: ignore[import-not-found]
 
         for number in self._engine.get_all_child_pids():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -181,7 +181,7 @@ def on_child_failure(*_: object) -> None:
 
 def _start(arguments: Mapping[str, Any]) -> Any:
     """Start `sglang.Engine`, and undo what it does to this process's signals and child processes."""
-    import sglang  # ty: ignore[unresolved-import]
+    import sglang  # ty: ignore[import-not-found]
 
     with _own_signals():
         try:

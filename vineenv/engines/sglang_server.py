@@ -45,9 +45,10 @@ def server_arguments(given: Sequence[str], portable: Mapping[str, Any]) -> list[
         **portable,
         "skip_tokenizer_init": True,
         "skip_server_warmup": True,
-        "context_length": config["max_position_embeddings"] + MARGIN,
+        "context_length": config.get("text_config", config)["max_position_embeddings"] + MARGIN,
         "json_model_override_args": json.dumps({"eos_token_id": None}),
         "dtype": config.get("dtype") or "auto",
+        "log_level": "warning",
     }
     return [*flags(ours), *given]
 
@@ -57,8 +58,8 @@ def main(given: Sequence[str]) -> None:
     check_installed()
     arguments = server_arguments(given, sglang_portable.prepare())
     os.environ.setdefault("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "1")
-    from sglang.launch_server import run_server  # ty: ignore[unresolved-import]
-    from sglang.srt.server_args import prepare_server_args  # ty: ignore[unresolved-import]
+    from sglang.launch_server import run_server  # ty: ignore[import-not-found]
+    from sglang.srt.server_args import prepare_server_args  # ty: ignore[import-not-found]
 
     run_server(prepare_server_args(arguments))
 
