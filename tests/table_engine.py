@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vineenv.engines.base import EngineStats
 from vineenv.exact import ExactValues
 from vineenv.rollout import derive_seed
 from vineenv.types import Completion, Request
@@ -15,7 +16,7 @@ class TableEngine:
     """Samples `values.policy`; for trees whose words end at the request's budget."""
 
     def __init__(self, values: ExactValues) -> None:
-        self.values = values
+        self.values, self.stats = values, EngineStats()
         self.cumulative = np.cumsum(values.policy, axis=1)
 
     def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:

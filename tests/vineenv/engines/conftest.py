@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 from engine_models import build
 from torch import nn
@@ -10,3 +12,11 @@ from torch import nn
 @pytest.fixture(scope="session")
 def llama() -> nn.Module:
     return build("llama")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if importlib.util.find_spec("sglang") is None:
+        missing = pytest.mark.skip(reason="SGLang is not installed (pip install 'vineenv[sglang]')")
+        for item in items:
+            if item.get_closest_marker("sglang"):
+                item.add_marker(missing)
