@@ -14,7 +14,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,26 @@ class LocalServer:
                 for member in [*process.children(recursive=True), process]:
                     member.kill()
                 process.wait(10)
+        _in_loop(self._loop, self._close_sockets)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _close_sockets(self) -> None:
+        """Drop messages to processes that are gone; Python would wait for them when it ends."""
+        import zmq  # ty: ignore[import-not-found]
+
+        for owner in (self._engine, self._engine.tokenizer_manager):
+            for value in list(vars(owner).values()):
+                if isinstance(value, zmq.Socket) and not value.closed:
+                    value.context.destroy(linger=0)
+
+    def alive(self) -> bool:
+        """Whether all of SGLang's processes run."""
+        import psutil  # ty: ignore[import-not-found]
+
+        with contextlib.suppress(psutil.NoSuchProcess):
+            states = [psutil.Process(number).status() for number in self._engine.get_all_child_pids()]
+            return psutil.STATUS_ZOMBIE not in states
+        return False
 
     def died(self) -> None:
         """Tell those who wait that SGLang will not answer."""
@@ -171,12 +190,27 @@ class LocalServer:
         return asked.result()
 
 
+def _in_loop(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
+    """Do `work` where the loop runs, as sockets are not to be closed under it."""
+    try:
+        here = asyncio.get_running_loop()
+    except RuntimeError:
+        here = None
+    if here is loop or not loop.is_running():
+        work()
+        return
+    done = threading.Event()
+    loop.call_soon_threadsafe(lambda: (work(), done.set()))
+    done.wait(5)
+
+
 def on_child_failure(*_: object) -> None:
     """Take the SIGQUIT that SGLang sends when one of its processes fails; its own handler would kill us."""
     if not _running:
         raise RunStoppedError("SGLang did not start: one of its processes failed. Its messages are above.")
-    for server in _running:
-        server.died()
+    for server in list(_running):
+        if not server.alive():
+            server.died()
 
 
 def _start(arguments: Mapping[str, Any]) -> Any:

@@ -44,7 +44,15 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """End the thread."""
+        """Cancel what still runs and end the thread."""
+
+        async def leave() -> None:
+            rest = asyncio.all_tasks(self.loop) - {asyncio.current_task()}
+            for task in rest:
+                task.cancel()
+            await asyncio.wait(rest, timeout=1.0) if rest else None
+            self.loop.stop()
+
         with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.loop.call_soon_threadsafe(lambda: self.loop.create_task(leave()))
         self._thread.join(_CANCEL_S)

@@ -171,7 +171,7 @@ def test_a_sabotaged_update_stops_the_run(
         return (True, "") if name == "begin_weight_update" else await call(name, body)
 
     monkeypatch.setattr(server, "call", without_begin)
-    with pytest.raises(RunStoppedError, match="did not do update_weights_from_tensor: .*must run between"):
+    with pytest.raises(RunStoppedError, match=r"did not do update_weights_from_tensor: .*must run between"):
         clean.load_weights(build("qwen2", seed=1), 3)
     monkeypatch.undo()
     clean.load_weights(model, 4)
