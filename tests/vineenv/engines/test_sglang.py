@@ -31,6 +31,13 @@ def engine(model: nn.Module) -> Iterator[SGLangEngine]:
     engine.close()
 
 
+@pytest.fixture(scope="module")
+def uncached(model: nn.Module) -> Iterator[SGLangEngine]:
+    engine = SGLangEngine(model, arguments={"disable_radix_cache": True})
+    yield engine
+    engine.close()
+
+
 @pytest.fixture
 def clean(engine: SGLangEngine, model: nn.Module) -> SGLangEngine:
     """The engine with the module's weights and an empty cache, whatever another test left."""
@@ -121,17 +128,15 @@ def test_a_vine_workload_comes_from_the_cache(model: nn.Module, clean: SGLangEng
     assert asked - told <= computed <= asked - told + trunks
 
 
-def test_cache_on_and_off_give_the_same_greedy_tokens(model: nn.Module, clean: SGLangEngine) -> None:
+def test_cache_on_and_off_give_the_same_greedy_tokens(
+    model: nn.Module, clean: SGLangEngine, uncached: SGLangEngine
+) -> None:
     requests = [dataclasses.replace(r, n=1, temperature=0.0) for r in vines(model)]
     cached = clean.generate(requests)
     again = clean.generate(requests)
     assert sum(rows[0].cached_tokens for rows in again) > 0.9 * sum(len(r.prefix) for r in requests)
-    plain = SGLangEngine(model, arguments={"disable_radix_cache": True})
-    try:
-        without = plain.generate(requests)
-        assert not any(rows[0].cached_tokens for rows in without)
-    finally:
-        plain.close()
+    without = uncached.generate(requests)
+    assert not any(rows[0].cached_tokens for rows in without)
     for kind in (again, without):
         assert [rows[0].ids for rows in kind] == [rows[0].ids for rows in cached]
 
@@ -187,14 +192,14 @@ def test_weights_that_never_arrive_stop_the_run_with_the_difference(
         clean.load_weights(build("qwen2", seed=1), 5)
 
 
-def test_when_a_process_of_sglang_dies_the_caller_is_told_and_lives(model: nn.Module) -> None:
+def test_when_a_process_of_sglang_dies_the_caller_is_told_and_lives(
+    clean: SGLangEngine, uncached: SGLangEngine
+) -> None:
+    """The last test: it leaves `uncached` dead, and the other engine must not notice."""
     import psutil  # ty: ignore[import-not-found]
 
-    engine = SGLangEngine(model)
-    try:
-        for number in engine._pool.servers[0]._engine.get_all_child_pids():  # ty: ignore
-            psutil.Process(number).kill()
-        with pytest.raises(RunStoppedError, match="SGLang is gone"):
-            engine.generate([Request((1, 2, 3), n=64, max_new_tokens=200)])
-    finally:
-        engine.close()
+    for number in uncached._pool.servers[0]._engine.get_all_child_pids():  # ty: ignore
+        psutil.Process(number).kill()
+    with pytest.raises(RunStoppedError, match="SGLang is gone"):
+        uncached.generate([Request((1, 2, 3), n=64, max_new_tokens=200)])
+    assert len(clean.generate([Request((1, 2, 3), n=2, max_new_tokens=4)])[0]) == 2
