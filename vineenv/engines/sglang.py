@@ -16,7 +16,15 @@ from vineenv.engines.checks import check_request
 from vineenv.engines.sglang_local import LocalServer
 from vineenv.engines.sglang_loop import LoopThread
 from vineenv.engines.sglang_pool import Pool
-from vineenv.engines.sglang_requests import Branch, cached_tokens, completion, payload, plan, warming
+from vineenv.engines.sglang_requests import (
+    Branch,
+    cached_tokens,
+    check_row,
+    completion,
+    payload,
+    plan,
+    warming,
+)
 from vineenv.engines.sglang_servers import HttpServer, Server
 from vineenv.engines.sglang_weights import limits_of, tolerance_for
 from vineenv.engines.trunks import deal
@@ -190,12 +198,7 @@ class _Call:
         replies = await self._pool.ask(place, payload(request, self._limits))
         rows = [completion(reply) for reply in replies]
         for row in rows:
-            if row.finish_reason == "stop" and row.ids[-1] not in request.stop_ids:
-                raise RunStoppedError(
-                    f"SGLang ended a row at token {row.ids[-1]}, which request {number} does not stop at: "
-                    "the server's model has an end token of its own. Start it by `python -m "
-                    "vineenv.engines.sglang_server`, or set eos_token_id to null in its config.json."
-                )
+            check_row(number, request, row, self._limits)
         self.completions[number] = rows
         self.prompt_tokens += len(request.prefix) * request.n
         self.prefill_tokens += sum(len(request.prefix) - row.cached_tokens for row in rows)

@@ -98,7 +98,7 @@ class LocalServer:
         names = ("tp_size", "dp_size", "enable_memory_saver")
         return {**infos, **self._engine.get_model_info(), **{n: getattr(arguments, n) for n in names}}
 
-    async def generate(self, payload: Mapping[str, Any]) -> list[dict[str, Any]]:
+    async def generate(self, payload: Mapping[str, Any], direct: bool = False) -> list[dict[str, Any]]:
         """See `Server`."""
         asked = asyncio.ensure_future(self._engine.async_generate(**payload))
         try:

@@ -66,6 +66,7 @@ class Pool:
         self._rooms: list[Room] = []
         self._locks = [asyncio.Lock() for _ in servers]
         self._suspects: set[int] = set()
+        self._proved: set[int] = set()
         self._released = False
         self._model: nn.Module | None = None
         self._mark: tuple[int, ...] = ()
@@ -123,7 +124,7 @@ class Pool:
         """Serve `model` as `tag` from now on; return when every server is proved to do so."""
         self._model, self.tag = model, tag
         self._mark = _mark(model)
-        self._suspects = set(range(len(self.servers)))
+        self._suspects, self._proved = set(range(len(self.servers))), set()
         await asyncio.gather(*(self._synced(place) for place in range(len(self.servers))))
         self._released = False
 
@@ -152,7 +153,7 @@ class Pool:
                 server, model = self.servers[place], self._model
                 facts = await server.facts()
                 assert model is not None
-                if facts.get("weight_version") != self.tag:
+                if place not in self._proved or facts.get("weight_version") != self.tag:
                     if _mark(model) != self._mark:
                         raise RunStoppedError(
                             f"{server.name} was lost, and the trainer's weights have changed "
@@ -161,6 +162,7 @@ class Pool:
                     resume = _RELEASED if self._released else ()
                     await push(server, model, self.tag, facts, resume)
                     await prove(server, model, self.tag, self._tolerance)
+                    self._proved.add(place)
                 self._suspects.discard(place)
 
     async def _patiently(self, server: Server, work: Any) -> Any:

@@ -100,6 +100,24 @@ def completion(reply: Mapping[str, Any]) -> Completion:
     return Completion(ids, tuple(float(value) for value, *_ in scored), finish, cached_tokens(reply))
 
 
+def check_row(number: int, request: Request, row: Completion, limits: Limits) -> None:
+    """Check that a row of request `number` ended where the request says.
+
+    Raises:
+        RunStoppedError: the server goes by a rule of its own.
+    """
+    asked = budget(request, limits)
+    if row.finish_reason == "length" and len(row.ids) < asked:
+        fault = (
+            f"SGLang cut request {number} off after {len(row.ids)} of {asked} tokens: its context is shorter"
+        )
+    elif row.finish_reason == "stop" and row.ids[-1] not in request.stop_ids:
+        fault = f"SGLang ended a row at token {row.ids[-1]}, which request {number} does not stop at"
+    else:
+        return
+    raise RunStoppedError(f"{fault}. Start the server by `python -m vineenv.engines.sglang_server`.")
+
+
 def cached_tokens(reply: Mapping[str, Any]) -> int:
     """Prefix tokens that a reply's continuation found in the cache."""
     return int(reply["meta_info"].get("cached_tokens") or 0)

@@ -28,8 +28,8 @@ class Server(Protocol):
         """What it was started with, and `weight_version`, the tag of the weights it serves."""
         ...
 
-    async def generate(self, payload: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Ask for a batch; return a reply for each of its prompts.
+    async def generate(self, payload: Mapping[str, Any], direct: bool = False) -> list[dict[str, Any]]:
+        """Ask for a batch; return a reply for each of its prompts. `direct` passes by any router.
 
         Raises:
             LostServerError: asking again later may help.
@@ -77,9 +77,10 @@ class HttpServer:
         info = self._read(await self._send("GET", f"{self.name}/server_info"), "server_info")
         return {**info, **self._read(await self._send("GET", f"{self.name}/model_info"), "model_info")}
 
-    async def generate(self, payload: Mapping[str, Any]) -> list[dict[str, Any]]:
+    async def generate(self, payload: Mapping[str, Any], direct: bool = False) -> list[dict[str, Any]]:
         """See `Server`."""
-        answer = await self._send("POST", f"{self._generate_at}/generate", payload)
+        at = self.name if direct else self._generate_at
+        answer = await self._send("POST", f"{at}/generate", payload)
         replies = self._read(answer, "generate")
         return replies if isinstance(replies, list) else [replies]
 

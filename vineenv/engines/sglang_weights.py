@@ -139,7 +139,7 @@ async def _probe(server: Server, model: nn.Module, temperature: float) -> tuple[
     length = min(_PROBE_PROMPT, limits.context - _PROBE_NEW)
     prompt = tuple(draw.randrange(limits.vocabulary) for _ in range(length))
     request = Request(prompt, max_new_tokens=_PROBE_NEW, temperature=temperature)
-    (reply,) = await server.generate(payload(request, limits))
+    (reply,) = await server.generate(payload(request, limits), direct=True)
     sampled = completion(reply)
     logits = _logits(model, prompt, sampled.ids)
     told = torch.tensor(sampled.logprobs)

@@ -32,6 +32,8 @@ class FakeServer:
         deaf: new weights are said to be taken, and are not.
         stale_cache: reports this many cached tokens.
         raw_logprobs: ignores the temperature in what it reports.
+        cut: tokens after which every row ends.
+        end: the finish reason of every row.
         pause: seconds before a generation's answer.
         on_generate: called with the number of the generation before it is answered.
     """
@@ -42,6 +44,7 @@ class FakeServer:
         self.asked: list[dict[str, Any]] = []
         self.lose, self.refuse, self.deaf, self.stale_cache = 0, "", False, 0
         self.raw_logprobs, self.pause = False, 0.0
+        self.cut, self.end = 0, ""
         self.on_generate: Callable[[int], None] = lambda number: None
         self.facts: dict[str, Any] = {"max_total_num_tokens": 100_000, "tp_size": 1, "dp_size": 1}
         self._lock = threading.Lock()
@@ -129,7 +132,7 @@ class FakeServer:
         request = Request(
             tuple(prompts[0]),
             n=len(prompts),
-            max_new_tokens=settings["max_new_tokens"],
+            max_new_tokens=self.cut or settings["max_new_tokens"],
             temperature=settings["temperature"],
             top_p=settings["top_p"],
             stop_ids=tuple(settings["stop_token_ids"]),
@@ -147,7 +150,7 @@ class FakeServer:
         return {
             "output_ids": list(ids),
             "meta_info": {
-                "finish_reason": {"type": reason},
+                "finish_reason": {"type": self.end or reason},
                 "cached_tokens": self.stale_cache,
                 "weight_version": self.tag,
                 "output_token_logprobs": [

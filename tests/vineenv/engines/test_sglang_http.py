@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 import torch
 from engine_models import hf_logprobs, random_requests
-from fake_sglang import FakeServer
+from fake_sglang import Answer, FakeServer
 from torch import nn
 
 from vineenv.engines import sglang_pool
@@ -181,13 +181,45 @@ def test_several_servers_share_the_work_and_stand_in_for_each_other(
 
 
 def test_a_router_gets_the_requests_and_the_servers_the_weights(llama: nn.Module, server: FakeServer) -> None:
+    passed: list[str] = []
     with FakeServer(llama) as router:
-        engine = connect(llama, server, router=server.url)
-        engine.close()
-        router.calls.clear()
-        with pytest.raises(RunStoppedError, match="serves the weights"):
-            connect(llama, server, router=router.url)
-        assert set(router.calls) == {"generate"}
+
+        def pass_on(name: str, body: Mapping) -> Answer | None:
+            passed.append(name)
+            return server.take(name, body)
+
+        router.take = pass_on  # ty: ignore[invalid-assignment]
+        engine = connect(llama, server, router=router.url)
+        assert "update_weights_from_tensor" in server.calls and not passed
+        assert largest_gap(llama, engine) < 1e-4
+        assert set(passed) == {"generate"}
+
+
+def test_other_weights_under_the_same_version_are_served_too(llama: nn.Module, server: FakeServer) -> None:
+    engine = connect(llama, server)
+    other = changed(llama)
+    engine.load_weights(other, 0)
+    assert largest_gap(other, engine) < 1e-4
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_server_that_failed_its_proof_is_not_trusted_later(llama: nn.Module, server: FakeServer) -> None:
+    engine = connect(llama, server)
+    server.deaf = True
+    with pytest.raises(RunStoppedError, match="differ from"):
+        engine.load_weights(changed(llama), 1)
+    with pytest.raises(RunStoppedError, match="differ from"):
+        engine.generate([Request((1, 2, 3), max_new_tokens=2)])
+
+
+def test_a_row_that_was_cut_short_or_ended_by_itself_is_noticed(llama: nn.Module, server: FakeServer) -> None:
+    engine = connect(llama, server)
+    server.cut = 2
+    with pytest.raises(RunStoppedError, match="cut request 0 off after 2 of 5 tokens"):
+        engine.generate([Request((1, 2, 3), max_new_tokens=5)])
+    server.cut, server.end = 0, "stop"
+    with pytest.raises(RunStoppedError, match="which request 0 does not stop at"):
+        engine.generate([Request((1, 2, 3), max_new_tokens=5)])
 
 
 def test_memory_is_released_and_resumed_around_training(llama: nn.Module, server: FakeServer) -> None:
