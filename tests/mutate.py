@@ -31,7 +31,12 @@ TESTS = {
     "algorithms/losses.py": ["test_losses.py", "test_methods.py"],
     "algorithms/credit.py": ["test_methods.py", "test_run.py"],
     "algorithms/dpo_positive.py": ["test_methods.py"],
-    "vineenv/vines.py": ["../vineenv/test_vines.py", "../vineenv/test_allocation.py", "test_exactness.py"],
+    "vineenv/vines.py": [
+        "../vineenv/test_vines.py",
+        "../vineenv/test_allocation.py",
+        "../envs/test_calculator.py",
+        "test_exactness.py",
+    ],
     "vineenv/allocation.py": ["../vineenv/test_allocation.py", "test_exactness.py"],
     "vineenv/rows.py": ["../vineenv/test_collector.py", "../vineenv/test_vines.py", "test_exactness.py"],
 }

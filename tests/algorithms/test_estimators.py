@@ -129,3 +129,5 @@ def test_scaling() -> None:
     assert rms[0, 1] == 0 and rms[mask].square().mean().item() == pytest.approx(1)
     white = scale_advantages(advantage, mask, "whiten")[mask]
     assert white.mean().item() == pytest.approx(0, abs=1e-6) and white.std().item() == pytest.approx(1)
+    two = scale_advantages(torch.tensor([[1.0, 3.0]]), torch.tensor([[True, True]]), "whiten")
+    assert two.tolist() == [[pytest.approx(-(2**-0.5)), pytest.approx(2**-0.5)]]

@@ -10,6 +10,7 @@ import torch
 from tensordict import TensorDict
 from torchrl.objectives.value import GAE
 
+from algorithms.algorithm import CriticSettings
 from algorithms.credit import calibration_error, explained_variance
 from algorithms.dpo_positive import DPOPositive, PairLoss, choose_pairs
 from algorithms.estimators import (
@@ -23,8 +24,8 @@ from algorithms.estimators import (
 )
 from algorithms.grpo import GRPO
 from algorithms.learner import Learner, pack
-from algorithms.losses import PolicyLoss
-from algorithms.models import ActionLogProbs
+from algorithms.losses import CriticLoss, PolicyLoss
+from algorithms.models import ActionLogProbs, Critic
 from algorithms.ppo import PPO
 from algorithms.reinforce import Reinforce
 from algorithms.restem import RestEM
@@ -300,6 +301,7 @@ def test_pair_loss_by_hand_and_training_raises_the_right_response() -> None:
     learner = Learner(model, algorithm, 50, 0, Ledger())
     first = learner.learn(batch.clone())
     assert first["loss_policy"] == pytest.approx(math.log(2), abs=1e-5), "at the start nothing has moved"
+    assert first["first_ratio_error"] < 1e-4
     for _ in range(10):
         last = learner.learn(batch.clone())
     assert last["pair_accuracy"] == 1 and last["loss_policy"] < 0.6
@@ -369,3 +371,38 @@ def test_packing_keeps_every_row_once_within_both_bounds() -> None:
 def test_impossible_settings(make: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make()
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.1])
+def test_the_critics_loss_by_hand(clip: float) -> None:
+    batch, model = ragged_batch(), make_llama(VOCAB)
+    critic = Critic(model.base_model, 32)
+    torch.nn.init.normal_(critic.head.weight)
+    loss = CriticLoss(critic, CriticSettings(lr=1.0, value_clip=clip, coef=0.7))(batch)["loss_critic"].item()
+    values, expected, count = critic(batch["input_ids"]).detach(), 0.0, 0
+    for b, t in batch["mask"].nonzero().tolist():
+        value, old, target = (float(x[b, t]) for x in (values, batch["state_value"], batch["value_target"]))
+        error = (value - target) ** 2
+        if clip:
+            error = max(error, (old + min(max(value - old, -clip), clip) - target) ** 2)
+        expected, count = expected + 0.7 * error / 2, count + 1
+    assert loss == pytest.approx(expected / count, rel=1e-4)
+
+
+def test_the_entropy_bonus_is_its_weight_times_the_mean_entropy() -> None:
+    batch = near(ragged_batch())
+    out = PolicyLoss(ActionLogProbs(make_llama(VOCAB)), grpo(entropy_coef=0.3))(batch)
+    assert out["loss_entropy"].item() == pytest.approx(-0.3 * out["entropy"].item(), rel=1e-5)
+
+
+def test_pairs_show_what_a_response_earned() -> None:
+    batch = ragged_batch()
+    advantage, target = DPOPositive(**COMMON, beta=0.1, positive=1.0, most_pairs=1).advantages(batch)
+    mask, returns = batch["mask"], batch["reward"][:, None].expand(batch["mask"].shape)
+    assert torch.equal(advantage[mask], returns[mask] - 0.5) and torch.equal(target[mask], returns[mask])
+    assert not advantage[~mask].any()
+
+
+def test_values_of_one_are_calibrated_in_the_last_bin() -> None:
+    values = torch.tensor([1.0, 0.95, 0.85, 0.85])
+    assert calibration_error(values, torch.tensor([1.0, 1, 1, 0])) == pytest.approx((0.05 + 0.7) / 4)

@@ -49,6 +49,11 @@ def test_stopping_where_it_looks_certain_has_the_bias_that_is_stated() -> None:
     assert found == pytest.approx(bias, abs=1e-12) and found[0] < 0 < found[3] and abs(found[2]) < 1e-12
 
 
+def test_no_states_need_no_rollouts() -> None:
+    means, counts = estimate(lambda *_: [], 0, 3)
+    assert len(means) == len(counts) == 0
+
+
 def test_more_goes_where_the_spread_is() -> None:
     pilot = np.array([[0, 0, 0], [0, 1, 0], [1, 1, 1], [1, 0, 1]], dtype=float)
     counts = share_out(pilot, 40)
