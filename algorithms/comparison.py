@@ -147,15 +147,20 @@ def _describe(rows: Sequence[Curve], tokens: float, seconds: float, target: floa
     def mean(values: Sequence[float]) -> dict[str, Any]:
         return _plain(mean_of(values))
 
+    def accuracy(values: Sequence[float]) -> dict[str, Any]:
+        """Clipped to 0 and 1, which two seeds' intervals often pass."""
+        mean = mean_of(values)
+        return _plain(Mean(mean.value, max(mean.low, 0.0), min(mean.high, 1.0), mean.count))
+
     reached = {axis: [first_reaching(getattr(c, axis), c.accuracy, target) for c in rows] for axis in AXES}
     return {
         "seeds": [c.seed for c in rows],
-        "start": mean([c.start for c in rows]),
-        "final": mean([c.final for c in rows]),
+        "start": accuracy([c.start for c in rows]),
+        "final": accuracy([c.final for c in rows]),
         "final_each": [c.final for c in rows],
-        "greedy": mean([c.greedy for c in rows]),
-        "at_equal_tokens": mean([float(np.interp(tokens, c.tokens, c.accuracy)) for c in rows]),
-        "at_equal_seconds": mean([float(np.interp(seconds, c.seconds, c.accuracy)) for c in rows]),
+        "greedy": accuracy([c.greedy for c in rows]),
+        "at_equal_tokens": accuracy([float(np.interp(tokens, c.tokens, c.accuracy)) for c in rows]),
+        "at_equal_seconds": accuracy([float(np.interp(seconds, c.seconds, c.accuracy)) for c in rows]),
         "area_by_iterations": mean([area_under(c.iterations, c.accuracy) for c in rows]),
         "to_target": {axis: _all_or_none(values) for axis, values in reached.items()},
         "train_minus_test": mean([c.reward - c.final for c in rows]),

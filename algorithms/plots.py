@@ -44,12 +44,27 @@ def draw_curve(lines: Sequence[Mapping[str, Any]], file: Path) -> None:
 def draw_diagnosis(results: Mapping[str, Any], file: Path) -> None:
     """Draw the error of values by position in the response, and their calibration."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), dpi=110)
-    for name, row in results["values"].items():
+    for number, (name, row) in enumerate(results["values"].items()):
+        colour = f"C{number}"
         positions = [p for p in row["by_position"] if p["count"] >= 5]
-        left.plot([p["position"] for p in positions], [p["mae"] for p in positions], "o-", ms=3, label=name)
+        left.plot(
+            [p["position"] for p in positions],
+            [p["mae"] for p in positions],
+            "o-",
+            ms=3,
+            color=colour,
+            label=name,
+        )
         if name != "constant":
             bins = row["calibration"]
-            right.plot([b["predicted"] for b in bins], [b["truth"] for b in bins], "o-", ms=3, label=name)
+            right.plot(
+                [b["predicted"] for b in bins],
+                [b["truth"] for b in bins],
+                "o-",
+                ms=3,
+                color=colour,
+                label=name,
+            )
     left.set(xlabel="step", ylabel="mean absolute error", ylim=(0, None))
     right.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--")
     right.set(xlabel="predicted value", ylabel="true value", xlim=(0, 1), ylim=(0, 1))

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from algorithms.comparison import AXES, Curve
-from algorithms.stats import mean_of
+from algorithms.stats import mean_share
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem}
@@ -133,7 +133,7 @@ def draw_curves(curves: Sequence[Curve], file: Path) -> None:
             rows = [curve for curve in curves if curve.method == name]
             points = min(len(row.accuracy) for row in rows)
             x = np.mean([getattr(row, axis)[:points] for row in rows], axis=0)
-            means = [mean_of([row.accuracy[i] for row in rows]) for i in range(points)]
+            means = [mean_share([row.accuracy[i] for row in rows]) for i in range(points)]
             colour = f"C{number}" if name != "oracle" else "0.5"
             panel.plot(
                 x, [m.value for m in means], color=colour, label=name, ls="--" if name == "oracle" else "-"
