@@ -207,6 +207,9 @@ def _run_threads(job: Job, shares: Sequence[list[Trunk]], budget: int) -> None:
             thread.join()
     finally:
         job.cancel.set()
+        for thread in pool:
+            if thread.ident is not None:
+                thread.join()  # a thread still inside torch when the interpreter ends aborts the process
         torch.set_num_threads(threads)
     if errors:
         raise errors[0]

@@ -47,7 +47,7 @@ class FakeServer:
         self.cut, self.end = 0, ""
         self.on_generate: Callable[[int], None] = lambda number: None
         self.facts: dict[str, Any] = {"max_total_num_tokens": 100_000, "tp_size": 1, "dp_size": 1}
-        self._lock = threading.Lock()
+        self._lock, self._closed = threading.Lock(), False
         self.restart()
         fake = self
 
@@ -74,7 +74,7 @@ class FakeServer:
                 pass
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
+        self._http.daemon_threads = False  # closing waits for them: a thread left inside torch aborts at exit
         self.url = f"http://127.0.0.1:{self._http.server_port}"
         threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
 
@@ -82,6 +82,7 @@ class FakeServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closed, self.pause = True, 0.0
         self._http.shutdown()
         self._http.server_close()
 
@@ -94,6 +95,8 @@ class FakeServer:
     def take(self, name: str, body: Mapping[str, Any]) -> Answer | None:
         """Answer a call; None drops the connection."""
         with self._lock:
+            if self._closed:
+                return None
             self.calls.append(name)
             if name == "generate":
                 return self._generate(dict(body))
