@@ -11,7 +11,7 @@ import sys
 import time
 
 from algorithms.command import main_command
-from algorithms.config import compose
+from algorithms.config import compose, own_keys
 from algorithms.console import console
 from algorithms.parts import build_env
 from algorithms.targets import build
@@ -41,7 +41,7 @@ class CheckConfig:
 def run(arguments: list[str]) -> int:
     """Build the environment, print what each check finds and what the data hold."""
     config = compose("check", CheckConfig, arguments)
-    own = CheckConfig(**{f.name: config[f.name] for f in dataclasses.fields(CheckConfig)})
+    own = own_keys(CheckConfig, config)
     env = build_env(config, build(config.model).tokenizer())
     failed = []
     for finding in findings(env, problems=own.problems, seed=own.seed):

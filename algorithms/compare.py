@@ -18,11 +18,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from algorithms.command import main_command
 from algorithms.comparison import Method, Run, read_run, summarise
-from algorithms.config import RunConfig, compose, load_group
+from algorithms.config import RunConfig, compose, load_group, own_keys
 from algorithms.console import console, progress_bar
 from algorithms.report import write_report
 from vineenv.errors import UsageError, unknown
@@ -94,7 +92,7 @@ def run(arguments: list[str]) -> int:
     own_arguments = [a for a in arguments if a.partition("=")[0] in names]
     shared = [a for a in arguments if a not in own_arguments]
     config = compose("compare", CompareConfig, own_arguments)
-    own = CompareConfig(**{name: OmegaConf.to_container(config)[name] for name in names})  # ty: ignore
+    own = own_keys(CompareConfig, config)
     methods = [
         Method(f"{algo}{label}", [f"algo={algo}", *shared, *([override] if override else [])])
         for algo in own.algos

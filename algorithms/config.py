@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -13,6 +13,12 @@ from omegaconf.errors import OmegaConfBaseException
 import configs
 from algorithms.targets import resolve, schema
 from vineenv.errors import UsageError, nearest, unknown
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+Keys = TypeVar("Keys", bound="DataclassInstance")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -45,6 +51,30 @@ class RunConfig:
     run_dir: str | None = None
     dry_run: bool = False
     threads: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "samples", "save_every"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name}={getattr(self, name)} must be at least 0.")
+
+
+def own_keys(schema: type[Keys], config: DictConfig) -> Keys:
+    """A command's own keys, checked by their dataclass.
+
+    Raises:
+        UsageError: a value that makes no sense.
+    """
+    chosen = {field.name: config[field.name] for field in dataclasses.fields(schema)}
+    own = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(_lenient(schema)), chosen))
+    return _instance(schema, own)
+
+
+def _instance(schema: type[Keys], values: Any) -> Keys:
+    given: dict[str, Any] = {}
+    for name, kind in get_type_hints(schema).items():
+        value = getattr(values, name)
+        given[name] = _instance(kind, value) if dataclasses.is_dataclass(value) else value
+    return schema(**given)
 
 
 def search_path() -> list[Path]:
@@ -105,13 +135,13 @@ def compose(root: str, root_schema: Any, arguments: Sequence[str], *, complete: 
         own = {k.removeprefix(f"{group}."): v for k, v in overrides.items() if k.startswith(f"{group}.")}
         config[group] = _compose_group(group, load_group(group, name), own)
     rest = {k: v for k, v in overrides.items() if k.split(".")[0] not in choices}
-    own_keys = _merge(OmegaConf.structured(_lenient(root_schema)), base, rest, "")
-    merged = OmegaConf.merge(OmegaConf.create(OmegaConf.to_container(own_keys)), config)
+    root_keys = _merge(OmegaConf.structured(_lenient(root_schema)), base, rest, "")
+    merged = OmegaConf.merge(OmegaConf.create(OmegaConf.to_container(root_keys)), config)
+    assert isinstance(merged, DictConfig)
     if complete:
         _check_missing(merged)
-        _check_schema(root_schema, merged)
+        own_keys(root_schema, merged)
     OmegaConf.set_struct(merged, True)
-    assert isinstance(merged, DictConfig)
     return merged
 
 
@@ -193,7 +223,7 @@ def _lenient(root_schema: Any) -> type:
     """The dataclass without its `__post_init__`, so that it can hold values still missing."""
     fields: list[Any] = []
     for field in dataclasses.fields(root_schema):
-        kind = schema_type(root_schema, field.name)
+        kind = get_type_hints(root_schema)[field.name]
         if dataclasses.is_dataclass(kind):
             kind = _lenient(kind)
         default = "???" if field.default is dataclasses.MISSING else field.default
@@ -201,25 +231,7 @@ def _lenient(root_schema: Any) -> type:
     return dataclasses.make_dataclass(root_schema.__name__, fields)
 
 
-def schema_type(owner: type, name: str) -> Any:
-    """The resolved annotation of a dataclass field."""
-    from typing import get_type_hints
-
-    return get_type_hints(owner)[name]
-
-
 def _check_missing(config: Any) -> None:
     missing = sorted(OmegaConf.missing_keys(config))
     if missing:
         raise UsageError(f"No value for {', '.join(missing)}: give it in the file or as key=value.")
-
-
-def _check_schema(root_schema: Any, config: Any) -> None:
-    """Run the `__post_init__` checks of the root's dataclasses on the values given."""
-    for field in dataclasses.fields(root_schema):
-        kind = schema_type(root_schema, field.name)
-        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            kind(**{str(k): v for k, v in config[field.name].items()})
-    for name, least in (("iterations", 0), ("samples", 0), ("save_every", 0), ("threads", 0)):
-        if name in config and config[name] < least:
-            raise UsageError(f"{name}={config[name]} must be at least {least}.")

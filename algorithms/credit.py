@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-_BINS = 10
+from algorithms.value_quality import calibration
 
 
 def describe_credit(batch: TensorDict) -> dict[str, float]:
@@ -47,6 +47,5 @@ def explained_variance(values: Tensor, returns: Tensor) -> float:
 
 def calibration_error(values: Tensor, returns: Tensor) -> float:
     """Mean distance of value and return over ten bins of the value from 0 to 1, by their tokens [N]."""
-    place = (values * _BINS).long().clamp(0, _BINS - 1)
-    gap = torch.zeros(_BINS).index_add(0, place, (values - returns).float())
-    return float(gap.abs().sum() / len(values))
+    bins = calibration(values.double().numpy(force=True), returns.double().numpy(force=True))
+    return sum(b["count"] * abs(b["predicted"] - b["truth"]) for b in bins) / len(values)

@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
 from algorithms.command import main_command
-from algorithms.config import compose
+from algorithms.config import compose, own_keys
 from algorithms.console import console
-from algorithms.parts import build_env
+from algorithms.parts import build_env, use_threads
 from algorithms.plots import draw_diagnosis
 from algorithms.targets import build
 from algorithms.value_quality import by_position, quality, ranking
@@ -86,9 +85,8 @@ class Sampler:
 def run(arguments: list[str]) -> int:
     """Sample states, value them every way, print and save."""
     config = compose("diagnose", DiagnoseConfig, arguments)
-    own = DiagnoseConfig(**{f.name: config[f.name] for f in dataclasses.fields(DiagnoseConfig)})
-    if own.threads:
-        torch.set_num_threads(own.threads)
+    own = own_keys(DiagnoseConfig, config)
+    use_threads(own.threads)
     env, engine = _parts(Path(own.run))
     sampler = Sampler(env, engine, own.temperature, own.seed)
     results = diagnose(sampler, own)

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from rich.table import Table
 
 from algorithms.command import main_command
-from algorithms.config import compose
+from algorithms.config import compose, own_keys
 from algorithms.console import console
-from algorithms.parts import build_env, check_env_fits
+from algorithms.parts import build_env, check_env_fits, use_threads
 from algorithms.stats import Mean, Share, majority_at_k, mean_share, pass_at_k
 from algorithms.targets import build
 from vineenv.engines.base import Engine
@@ -126,9 +125,8 @@ def measure(answered: Answered, ks: Sequence[int], seed: int) -> dict[str, Mean]
 def run(arguments: list[str]) -> int:
     """Compose the configuration, answer, print, save."""
     config = compose("evaluate", EvaluateConfig, arguments)
-    own = EvaluateConfig(**{f.name: config[f.name] for f in dataclasses.fields(EvaluateConfig)})
-    if own.threads:
-        torch.set_num_threads(own.threads)
+    own = own_keys(EvaluateConfig, config)
+    use_threads(own.threads)
     source = build(config.model)
     env = build_env(config, source.tokenizer())
     check_env_fits(env, getattr(source.config().get_text_config(), "max_position_embeddings", None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from omegaconf import DictConfig
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -27,6 +28,14 @@ class Parts:
     tokenizer: PreTrainedTokenizerBase
     policy: PreTrainedModel
     engine: Engine
+
+
+def use_threads(threads: int) -> None:
+    """Let torch use this many threads; 0 leaves the choice to it."""
+    if threads < 0:
+        raise UsageError(f"threads={threads} must be at least 0.")
+    if threads:
+        torch.set_num_threads(threads)
 
 
 def build_algorithm(node: DictConfig) -> Algorithm:
@@ -63,24 +72,21 @@ def check_env_fits(env: ReasoningEnv, model_context: int | None) -> None:
         problems = [env.problem(split, index) for index in range(min(size, _CHECKED_PROMPTS))]
         for problem in problems:
             env.initial_state(problem)
-        fit = sum(_solution_fits(env, problem) for problem in problems)
-        if fit < len(problems) / 2:
+        faults = [fault for problem in problems if (fault := _solution_fault(env, problem))]
+        if len(faults) > len(problems) / 2:
             raise UsageError(
-                f"Of {len(problems)} worked solutions of the {split} split only {fit} fit: "
-                f"env.max_new_tokens={env.max_new_tokens} and env.context={env.context} "
-                "leave too little room."
+                f"Of {len(problems)} worked solutions of the {split} split only "
+                f"{len(problems) - len(faults)} fit with env.max_new_tokens={env.max_new_tokens} and "
+                f"env.context={env.context}. The first: {faults[0]}"
             )
 
 
-def _solution_fits(env: ReasoningEnv, problem: Problem) -> bool:
-    if problem.solution is None:
-        return True
-    start, ids = env.initial_state(problem), env.encode(problem.solution)
-    if len(ids) != start.budget:
-        return len(ids) < start.budget
-    # No room for an end of sequence, nor need of it where the solution decides the task.
-    _, _, terminated, _, _ = env.transition(start, ids)
-    return terminated
+def _solution_fault(env: ReasoningEnv, problem: Problem) -> str | None:
+    try:
+        env.solved(problem, problem.solution or "")
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 def build_parts(config: DictConfig) -> Parts:

@@ -10,6 +10,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 
 _SERIES = (
     ("eval/sampled", "held-out, temperature 1", "tab:blue"),
@@ -47,24 +48,9 @@ def draw_diagnosis(results: Mapping[str, Any], file: Path) -> None:
     for number, (name, row) in enumerate(results["values"].items()):
         colour = f"C{number}"
         positions = [p for p in row["by_position"] if p["count"] >= 5]
-        left.plot(
-            [p["position"] for p in positions],
-            [p["mae"] for p in positions],
-            "o-",
-            ms=3,
-            color=colour,
-            label=name,
-        )
+        _dots(left, positions, "position", "mae", colour, name)
         if name != "constant":
-            bins = row["calibration"]
-            right.plot(
-                [b["predicted"] for b in bins],
-                [b["truth"] for b in bins],
-                "o-",
-                ms=3,
-                color=colour,
-                label=name,
-            )
+            _dots(right, row["calibration"], "predicted", "truth", colour, name)
     left.set(xlabel="step", ylabel="mean absolute error", ylim=(0, None))
     right.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--")
     right.set(xlabel="predicted value", ylabel="true value", xlim=(0, 1), ylim=(0, 1))
@@ -74,3 +60,7 @@ def draw_diagnosis(results: Mapping[str, Any], file: Path) -> None:
     figure.tight_layout()
     figure.savefig(file)
     plt.close(figure)
+
+
+def _dots(axes: Axes, points: Sequence[Mapping[str, float]], x: str, y: str, colour: str, label: str) -> None:
+    axes.plot([p[x] for p in points], [p[y] for p in points], "o-", ms=3, color=colour, label=label)

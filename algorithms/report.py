@@ -38,19 +38,21 @@ def write_report(out: Path, curves: Sequence[Curve], summary: dict[str, Any], co
 
 def build_tables(summary: dict[str, Any]) -> list[Table]:
     """The tables of the report: title, head, rows."""
-    methods = summary["methods"]
-    accuracy = [
-        [
-            name,
-            _share(m["start"]),
-            _share(m["final"]),
-            _share(m["greedy"]),
-            _share(m["at_equal_tokens"]),
-            _share(m["at_equal_seconds"]),
-        ]
-        for name, m in methods.items()
-    ]
-    cost = [
+    return [_accuracy(summary), _cost(summary), _differences(summary), _time(summary)]
+
+
+def _accuracy(summary: dict[str, Any]) -> Table:
+    columns = ("start", "final", "greedy", "at_equal_tokens", "at_equal_seconds")
+    rows = [[name, *(_share(m[key]) for key in columns)] for name, m in summary["methods"].items()]
+    equal = f"{summary['equal_tokens'] / 1e6:.2f} M tokens", f"{summary['equal_seconds']:.0f} s"
+    head = ["", "start", "end", "greedy, end", f"at {equal[0]}", f"at {equal[1]}"]
+    return "Held-out accuracy, %, mean over seeds with Student's 95 % interval", head, rows
+
+
+def _cost(summary: dict[str, Any]) -> Table:
+    target = f"{100 * summary['target']:.1f} %"
+    spent = ["", "iterations", "M tokens", "seconds", *(f"{axis} to {target}" for axis in AXES)]
+    rows = [
         [
             name,
             str(m["iterations"]),
@@ -60,18 +62,13 @@ def build_tables(summary: dict[str, Any]) -> list[Table]:
             f"{m['kl']['value']:.3f}",
             f"{100 * m['train_minus_test']['value']:+.1f}",
         ]
-        for name, m in methods.items()
+        for name, m in summary["methods"].items()
     ]
-    purposes = [key for key in next(iter(methods.values()))["time_split"] if key != "total"]
-    time = [
-        [
-            name,
-            *(f"{m['time_split'].get(purpose, 0.0):.0f}" for purpose in purposes),
-            f"{100 * m['unaccounted']:.1f} %",
-        ]
-        for name, m in methods.items()
-    ]
-    differences = [
+    return "What it cost, evaluation left out", [*spent, "KL", "train - test, points"], rows
+
+
+def _differences(summary: dict[str, Any]) -> Table:
+    rows = [
         [
             f"{d['first']} - {d['second']}",
             _share(d["difference"], signed=True),
@@ -79,20 +76,22 @@ def build_tables(summary: dict[str, Any]) -> list[Table]:
         ]
         for d in summary["differences"]
     ]
-    equal = f"{summary['equal_tokens'] / 1e6:.2f} M tokens", f"{summary['equal_seconds']:.0f} s"
-    head = ["", "start", "end", "greedy, end", f"at {equal[0]}", f"at {equal[1]}"]
-    target = f"{100 * summary['target']:.1f} %"
-    spent = ["", "iterations", "M tokens", "seconds", *(f"{axis} to {target}" for axis in AXES)]
-    return [
-        ("Held-out accuracy, %, mean over seeds with Student's 95 % interval", head, accuracy),
-        ("What it cost, evaluation left out", [*spent, "KL", "train - test, points"], cost),
-        (
-            "Difference at the end, points, paired by seed",
-            ["", "difference", "chance of improvement"],
-            differences,
-        ),
-        ("Seconds by purpose", ["", *purposes, "in no part"], time),
+    head = ["", "difference", "chance of improvement"]
+    return "Difference at the end, points, paired by seed", head, rows
+
+
+def _time(summary: dict[str, Any]) -> Table:
+    methods = summary["methods"]
+    purposes = [key for key in next(iter(methods.values()))["time_split"] if key != "total"]
+    rows = [
+        [
+            name,
+            *(f"{m['time_split'].get(purpose, 0.0):.0f}" for purpose in purposes),
+            f"{100 * m['unaccounted']:.1f} %",
+        ]
+        for name, m in methods.items()
     ]
+    return "Seconds by purpose", ["", *purposes, "in no part"], rows
 
 
 def to_markdown(tables: Sequence[Table], command: str) -> str:

@@ -13,10 +13,10 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from algorithms.command import INTERRUPTED, STOPPED, main_command
-from algorithms.config import RunConfig, compose
+from algorithms.config import RunConfig, compose, own_keys
 from algorithms.console import Reporter, console, print_summary
 from algorithms.loop import Loop
-from algorithms.parts import Parts, build_parts
+from algorithms.parts import Parts, build_parts, use_threads
 from algorithms.recorder import Recorder, check_folder, default_folder
 from vineenv.errors import RunStoppedError
 
@@ -24,25 +24,15 @@ from vineenv.errors import RunStoppedError
 def run(arguments: list[str]) -> int:
     """Compose the configuration, build the parts, run the loop."""
     config = compose("config", RunConfig, arguments)
-    settings: RunConfig = run_settings(config)
+    settings = own_keys(RunConfig, config)
     folder = Path(settings.run_dir) if settings.run_dir else _new_folder(config)
     check_folder(folder)
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
+    use_threads(settings.threads)
     torch.manual_seed(settings.seed)
     parts = build_parts(config)
     if settings.dry_run:
         return dry_run(config, parts)
     return train(config, settings, parts, folder)
-
-
-def run_settings(config: DictConfig) -> RunConfig:
-    """The root's own keys as a `RunConfig`."""
-    names = RunConfig.__dataclass_fields__
-    own = OmegaConf.merge(OmegaConf.structured(RunConfig), {k: config[k] for k in names})
-    settings = OmegaConf.to_object(own)
-    assert isinstance(settings, RunConfig)
-    return settings
 
 
 def train(config: DictConfig, settings: RunConfig, parts: Parts, folder: Path) -> int:
@@ -71,7 +61,7 @@ def train(config: DictConfig, settings: RunConfig, parts: Parts, folder: Path) -
 
 def dry_run(config: DictConfig, parts: Parts) -> int:
     """Build everything and run one tiny iteration, writing nothing."""
-    settings = run_settings(config)
+    settings = own_keys(RunConfig, config)
     parts.algorithm.prompts = min(parts.algorithm.prompts, 2)
     settings.iterations = 1
     settings.eval.problems = settings.eval.final_problems = 8

@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from algorithms.command import main_command
-from algorithms.config import compose
+from algorithms.config import compose, own_keys
 from algorithms.console import progress_bar
 from algorithms.evaluate import evaluate
+from algorithms.parts import use_threads
 from algorithms.targets import build
 from vineenv.env import ReasoningEnv
 from vineenv.errors import UsageError, unknown
 from vineenv.ledger import Ledger
 from vineenv.rollout import Sampling
-from vineenv.types import Problem, State
 
 IGNORED = -100
 
@@ -63,7 +63,7 @@ def batches(env: ReasoningEnv, batch_size: int, seed: int) -> Iterator[tuple[Ten
     index = random.Random(seed).randrange(1 << 40)
     while True:
         states = [
-            _demonstrated(env, problem, response)
+            env.solved(problem, response)
             for problem, response in map(env.demonstration, range(index, index + batch_size))
         ]
         index += batch_size
@@ -78,18 +78,6 @@ def batches(env: ReasoningEnv, batch_size: int, seed: int) -> Iterator[tuple[Ten
             for left, right in state.foreign:
                 label[left:right] = IGNORED
         yield ids, labels
-
-
-def _demonstrated(env: ReasoningEnv, problem: Problem, response: str) -> State:
-    """The state after a worked solution; ended where the solution decides the task."""
-    try:
-        return env.initial_state(problem, response)
-    except UsageError:
-        ids = env.encode(response)
-        state, _, terminated, _, _ = env.transition(env.initial_state(problem), ids)
-        if terminated and state.response == ids:
-            return state
-        raise
 
 
 def solution_loss(model: PreTrainedModel, ids: Tensor, labels: Tensor) -> Tensor:
@@ -142,9 +130,8 @@ def _warm_cosine(step: int, warmup: int, steps: int) -> float:
 def run(arguments: list[str]) -> int:
     """Compose the configuration, train, evaluate, save."""
     config = compose("sft", SftConfig, arguments)
-    own = SftConfig(**{f.name: config[f.name] for f in dataclasses.fields(SftConfig)})
-    if own.threads:
-        torch.set_num_threads(own.threads)
+    own = own_keys(SftConfig, config)
+    use_threads(own.threads)
     source = build(config.model)
     model, tokenizer = source.fresh(own.seed) if own.scratch else (source.load(), source.tokenizer())
     env = build(config.env, tokenizer, build(config.reward))

@@ -27,8 +27,7 @@ def quality(predicted: Floats, truth: Floats, rollouts: int) -> dict[str, Any]:
 
     Returns:
         `mae`, `bias`, `mse` (with the truth's own variance taken off), `floor` (that variance),
-        `correlation`, `within` (share at most 0.05 off) and `calibration`: for each tenth of the
-        range of predictions that holds any, their mean, the mean truth, and how many they are.
+        `correlation`, `within` (share at most 0.05 off) and `calibration`.
     """
     error = predicted - truth
     floor = float(np.mean(truth * (1 - truth)) / max(rollouts - 1, 1))
@@ -40,11 +39,12 @@ def quality(predicted: Floats, truth: Floats, rollouts: int) -> dict[str, Any]:
         "floor": floor,
         "correlation": float(np.corrcoef(predicted, truth)[0, 1]) if varies else None,
         "within": float((np.abs(error) <= _CLOSE + 1e-12).mean()),
-        "calibration": _calibration(predicted, truth),
+        "calibration": calibration(predicted, truth),
     }
 
 
-def _calibration(predicted: Floats, truth: Floats) -> list[dict[str, float]]:
+def calibration(predicted: Floats, truth: Floats) -> list[dict[str, float]]:
+    """Mean prediction, mean truth and count of each tenth of the range of predictions [N] that holds any."""
     place = np.clip((predicted * _BINS).astype(int), 0, _BINS - 1)
     return [
         {

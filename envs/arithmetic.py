@@ -21,15 +21,16 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from envs.generated import GeneratedEnv
 from envs.sums import WORDINGS, Difficulty, Slips, Sum, demonstrate, value_of
-from vineenv.env import ReasoningEnv, RewardFunction
+from vineenv.env import RewardFunction
 from vineenv.errors import UsageError, unknown
 from vineenv.types import Problem, State
 
 LINE = re.compile(r"([a-z])([+-][0-9*]+)=(-?[0-9]+)")
 
 
-class Arithmetic(ReasoningEnv):
+class Arithmetic(GeneratedEnv):
     """Generated sums in free order.
 
     Args:
@@ -43,16 +44,13 @@ class Arithmetic(ReasoningEnv):
         operations: kinds of change, of `+-*`; `*` adds a product, as `+3*4`.
         distractors: numbers in the text that do not count.
         wording: "symbols" or "words".
-        train_size: problems of the training split.
-        heldout_size: problems of the validation and of the test split.
         slip_total: see `Slips`; of demonstrations only.
         slip_repeat: see `Slips`; of demonstrations only.
         free_order: chance, at each line of a demonstration, that a random number comes next and
             not the first unused one; the entropy of the choices that do not matter.
         demo_min_steps: half of the demonstrations have from this many numbers on; short ones
             are learned first.
-        data_seed: another seed gives another set of problems.
-        max_new_tokens: see `ReasoningEnv`, as are the further keywords.
+        max_new_tokens: see `ReasoningEnv`, as are the further keywords, and `GeneratedEnv`.
         context: see `ReasoningEnv`.
     """
 
@@ -69,53 +67,24 @@ class Arithmetic(ReasoningEnv):
         operations: str = "+",
         distractors: int = 0,
         wording: str = "symbols",
-        train_size: int = 100_000,
-        heldout_size: int = 5_000,
         slip_total: float = 0.0,
         slip_repeat: float = 0.0,
         free_order: float = 1.0,
         demo_min_steps: int = 2,
-        data_seed: int = 0,
         max_new_tokens: int = 96,
         context: int = 256,
         **base: Any,
     ) -> None:
         super().__init__(tokenizer, reward, max_new_tokens=max_new_tokens, context=context, **base)
-        if not 1 <= min_steps <= max_steps <= 26 - distractors or distractors < 0:
-            raise UsageError(
-                "env needs 1 <= min_steps <= max_steps, and max_steps + distractors <= 26, one letter each; "
-                f"got {min_steps=} {max_steps=} {distractors=}."
-            )
-        if max_start < 10 or max_addend < 1:
-            raise UsageError(
-                f"env needs max_start >= 10 and max_addend >= 1, got {max_start=} {max_addend=}."
-            )
-        if 10 + max_steps > max_total:
-            raise UsageError(f"No sum of {max_steps} numbers stays below env.max_total={max_total}.")
-        if not operations or set(operations) - set("+-*"):
-            raise UsageError(f"env.operations={operations!r} must be made of the signs + - *.")
         if wording not in WORDINGS:
             raise unknown("env.wording", wording, WORDINGS)
-        for name, rate, most in (
-            ("slip_total", slip_total, 0.5),
-            ("slip_repeat", slip_repeat, 0.5),
-            ("free_order", free_order, 1.0),
-        ):
-            if not 0 <= rate <= most:
-                raise UsageError(f"env.{name}={rate} must lie between 0 and {most}.")
-        for name, size in (("train_size", train_size), ("heldout_size", heldout_size)):
-            if size < 1:
-                raise UsageError(f"env.{name}={size}: the data would be empty; at least 1.")
+        if not 0 <= free_order <= 1:
+            raise UsageError(f"env.{free_order=} must lie between 0 and 1.")
         self.difficulty = Difficulty(
             min_steps, max_steps, max_start, max_addend, max_total, operations, distractors
         )
         self.wording, self.free_order = WORDINGS[wording], free_order
-        self.train_size, self.heldout_size, self.data_seed = train_size, heldout_size, data_seed
         self.slips, self.demo_min_steps = Slips(slip_total, slip_repeat), min(demo_min_steps, min_steps)
-
-    def size(self, split: str) -> int:
-        """How many problems the split has."""
-        return self.train_size if split == "train" else self.heldout_size
 
     def problem(self, split: str, index: int) -> Problem:
         """Draw problem `index` of a split; what it hashes to keeps the splits disjoint."""

@@ -13,7 +13,6 @@ state, is never trained on and gets no credit.
 from __future__ import annotations
 
 import ast
-import hashlib
 import operator
 import random
 import re
@@ -23,7 +22,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from vineenv.env import ReasoningEnv, RewardFunction
+from envs.generated import GeneratedEnv, check_operations, check_steps, split_of
+from vineenv.env import RewardFunction
 from vineenv.errors import UsageError
 from vineenv.types import Problem, State
 
@@ -38,10 +38,9 @@ _OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] =
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
-_SPLIT_OF_BUCKET = ("test", "validation", "train", "train", "train", "train", "train", "train")
 
 
-class Calculator(ReasoningEnv):
+class Calculator(GeneratedEnv):
     """Generated chains of operations, to be worked out call by call.
 
     Args:
@@ -51,9 +50,8 @@ class Calculator(ReasoningEnv):
         max_steps: most operations.
         digits: of the largest operand; a factor has one digit.
         operations: those used, of `+-*`.
-        train_size: problems of the training split.
-        heldout_size: problems of the validation and of the test split.
-        data_seed: another seed gives another set of problems.
+        max_new_tokens: see `ReasoningEnv`, as are the further keywords, and `GeneratedEnv`.
+        context: see `ReasoningEnv`.
     """
 
     def __init__(
@@ -65,25 +63,17 @@ class Calculator(ReasoningEnv):
         max_steps: int = 4,
         digits: int = 2,
         operations: str = "+-*",
-        train_size: int = 100_000,
-        heldout_size: int = 5_000,
-        data_seed: int = 0,
         max_new_tokens: int = 96,
         context: int = 256,
         **base: Any,
     ) -> None:
         super().__init__(tokenizer, reward, max_new_tokens=max_new_tokens, context=context, **base)
-        if not 1 <= min_steps <= max_steps <= 20:
-            raise UsageError(f"env needs 1 <= min_steps <= max_steps <= 20, got {min_steps=} {max_steps=}.")
+        check_steps(min_steps, max_steps, 20)
         if not 1 <= digits <= 9:
             raise UsageError(f"env.digits={digits} must lie between 1 and 9.")
-        if not operations or set(operations) - set("+-*"):
-            raise UsageError(f"env.operations={operations!r} must be made of the signs + - *.")
-        if min(train_size, heldout_size) < 1:
-            raise UsageError(f"env.{train_size=} and env.{heldout_size=} must be at least 1.")
+        check_operations(operations)
         self.min_steps, self.max_steps = min_steps, max_steps
         self.digits, self.operations = digits, operations
-        self.train_size, self.heldout_size, self.data_seed = train_size, heldout_size, data_seed
         pieces = self.decode_many([[i] for i in range(self.vocab_size)])
         self._stop_ids = (self.eos_id, *(i for i, text in enumerate(pieces) if text.rstrip().endswith("=")))
 
@@ -96,10 +86,6 @@ class Calculator(ReasoningEnv):
         """The result of a call that the response ends with, or `error`; nothing after anything else."""
         call = _CALL.search(self.decode(state.response[-LONGEST_CALL:]))
         return self.encode(f"{calculate(call[1])}]") if call else ()
-
-    def size(self, split: str) -> int:
-        """How many problems the split has."""
-        return self.train_size if split == "train" else self.heldout_size
 
     def problem(self, split: str, index: int) -> Problem:
         """Draw problem `index` of a split; what it hashes to keeps the splits disjoint."""
@@ -141,11 +127,6 @@ def _pose(name: str, prompt: str, start: int, changes: Sequence[str]) -> Problem
     lines = [f"[{call}={result}]\n" for call, result in zip(calls, totals, strict=True)]
     solution = "".join(lines) + f"#### {total}"
     return Problem(name, prompt, total, solution, {"calls": calls, "totals": totals})
-
-
-def split_of(prompt: str) -> str:
-    """Which split a problem belongs to."""
-    return _SPLIT_OF_BUCKET[hashlib.blake2b(prompt.encode(), digest_size=1).digest()[0] % 8]
 
 
 def calculate(expression: str) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from vineenv.env import ReasoningEnv, RewardFunction
+from envs.generated import GeneratedEnv
+from vineenv.env import RewardFunction
 from vineenv.errors import UsageError, unknown
 from vineenv.types import Problem
 
@@ -21,7 +22,7 @@ _SEEDS = {"train": 0, "validation": 1, "test": 2}
 MARK = "####"
 
 
-class ReasoningGym(ReasoningEnv):
+class ReasoningGym(GeneratedEnv):
     """One task, with splits that share no question.
 
     Args:
@@ -30,9 +31,7 @@ class ReasoningGym(ReasoningEnv):
         task: name of the task, as `chain_sum`.
         settings: the task's own knobs, as `{max_terms: 3}`.
         prompt: how a question is put; `{problem}` stands for it.
-        train_size: problems of the training split.
-        heldout_size: problems of the validation and of the test split.
-        data_seed: another seed gives another set of problems.
+        heldout_size: see `GeneratedEnv`, as are the further keywords.
     """
 
     def __init__(
@@ -43,26 +42,18 @@ class ReasoningGym(ReasoningEnv):
         task: str,
         prompt: str,
         settings: dict[str, Any] = {},  # noqa: B006 (a default that the configuration copies)
-        train_size: int = 100_000,
         heldout_size: int = 500,
-        data_seed: int = 0,
         **base: Any,
     ) -> None:
-        super().__init__(tokenizer, reward, **base)
+        super().__init__(tokenizer, reward, heldout_size=heldout_size, **base)
         if "{problem}" not in prompt:
             raise UsageError(f"env.prompt={prompt!r} has no {{problem}} for the question.")
-        if min(train_size, heldout_size) < 1:
-            raise UsageError(f"env.{train_size=} and env.{heldout_size=} must be at least 1.")
-        self.prompt, self.train_size, self.heldout_size = prompt, train_size, heldout_size
+        self.prompt = prompt
         self._data = {
-            split: _create(task, 3 * data_seed + seed, _TRIES * self.size(split), settings)
+            split: _create(task, 3 * self.data_seed + seed, _TRIES * self.size(split), settings)
             for split, seed in _SEEDS.items()
         }
         self._found: dict[tuple[str, int], int] = {}
-
-    def size(self, split: str) -> int:
-        """How many problems the split has."""
-        return self.train_size if split == "train" else self.heldout_size
 
     def problem(self, split: str, index: int) -> Problem:
         """Return problem `index` of a split.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-# Shares of problem space, in 64ths: what a problem hashes to decides its split.
-_SPLIT_OF_BUCKET = ("test",) * 8 + ("validation",) * 8 + ("train",) * 48
+from envs.generated import check_operations, check_steps, split_of
+from vineenv.errors import UsageError
+
 _NAMES = [
     "Ann",
     "Ben",
@@ -60,6 +60,13 @@ class Sum:
         """The answer."""
         return self.start + sum(map(value_of, self.changes.values()))
 
+    @property
+    def split(self) -> str:
+        """Which split it belongs to, whatever the order of its numbers."""
+        plain = sorted((k, int(v) if "*" not in v and v[0] == "+" else v) for k, v in self.changes.items())
+        left_out = f"|{sorted(self.distractors)}" if self.distractors else ""
+        return split_of(f"{self.start}|{plain}{left_out}")
+
 
 @dataclass(frozen=True)
 class Slips:
@@ -74,6 +81,11 @@ class Slips:
     total: float = 0.0
     repeat: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name, rate in (("slip_total", self.total), ("slip_repeat", self.repeat)):
+            if not 0 <= rate <= 0.5:
+                raise UsageError(f"env.{name}={rate} must lie between 0 and 0.5.")
+
 
 @dataclass(frozen=True)
 class Difficulty:
@@ -87,11 +99,28 @@ class Difficulty:
     operations: str = "+"
     distractors: int = 0
 
+    def __post_init__(self) -> None:
+        steps, letters = self.max_steps, len(string.ascii_lowercase)
+        check_steps(self.min_steps, steps, letters)
+        if not 0 <= self.distractors <= letters - steps:
+            raise UsageError(
+                f"env needs distractors >= 0 and max_steps + distractors <= {letters}, one letter each; "
+                f"got max_steps={steps} distractors={self.distractors}."
+            )
+        check_operations(self.operations)
+        if self.max_start < 10 or self.max_addend < 1:
+            raise UsageError(
+                "env needs max_start >= 10 and max_addend >= 1, "
+                f"got max_start={self.max_start} max_addend={self.max_addend}."
+            )
+        if 10 + steps > self.max_total:
+            raise UsageError(f"No sum of {steps} numbers stays below env.max_total={self.max_total}.")
+
     def draw(self, rng: random.Random, split: str, fewest: int) -> Sum | None:
         """Draw a sum of at least `fewest` numbers that belongs to a split; None after many tries."""
         for _ in range(_TRIES):
             drawn = self._draw(rng, fewest)
-            if drawn is not None and split_of(drawn) == split:
+            if drawn is not None and drawn.split == split:
                 return drawn
         return None
 
@@ -121,16 +150,6 @@ def value_of(change: str) -> int:
     """What a change adds: 5 for `+5`, -3 for `-3`, 12 for `+3*4`."""
     number, _, times = change.partition("*")
     return int(number) * int(times or 1)
-
-
-def split_of(problem: Sum) -> str:
-    """Which split a sum belongs to, whatever the order of its numbers."""
-    plain = sorted((k, int(v) if "*" not in v and v[0] == "+" else v) for k, v in problem.changes.items())
-    canonical = f"{problem.start}|{plain}" + (
-        f"|{sorted(problem.distractors)}" if problem.distractors else ""
-    )
-    digest = hashlib.blake2b(canonical.encode(), digest_size=1).digest()
-    return _SPLIT_OF_BUCKET[digest[0] % len(_SPLIT_OF_BUCKET)]
 
 
 def in_symbols(problem: Sum) -> str:

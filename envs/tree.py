@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
 
-from vineenv.env import SPLITS, ReasoningEnv, RewardFunction, as_reward
+from envs.generated import GeneratedEnv
+from vineenv.env import SPLITS, RewardFunction, as_reward
 from vineenv.errors import UsageError, unknown
 from vineenv.segment import Fixed
 from vineenv.types import Problem, Reward, State
@@ -22,7 +23,7 @@ WHERE = ("anywhere", "first", "last")
 MOST_WORDS = 100_000
 
 
-class Tree(ReasoningEnv):
+class Tree(GeneratedEnv):
     """Words of letters, some of which pay.
 
     Args:
@@ -36,9 +37,9 @@ class Tree(ReasoningEnv):
         decoy: what every word pays that begins with one letter, the decoy, of which no word pays
             more; 0 is none. Above the mean of the other words it misleads the first step: the
             letter looks best to a policy that then chooses at random, and is not.
-        train_size: problems of the training split.
-        heldout_size: problems of the validation and of the test split.
-        data_seed: another seed gives another set of problems.
+        train_size: see `GeneratedEnv`, as are `heldout_size` and `data_seed`.
+        heldout_size: see `GeneratedEnv`.
+        data_seed: see `GeneratedEnv`.
         split: see `ReasoningEnv`, as is `render_mode`.
     """
 
@@ -68,15 +69,15 @@ class Tree(ReasoningEnv):
             raise unknown("env.where", where, WHERE)
         if not 0 < good <= 1 or not 0 <= decoy < 1:
             raise UsageError(f"env needs 0 < good <= 1 and 0 <= decoy < 1, got {good=} {decoy=}.")
-        if min(train_size, heldout_size) < 1:
-            raise UsageError(f"env.{train_size=} and env.{heldout_size=} must be at least 1.")
         self.letters, self.depth, self.good, self.where, self.decoy = letters, depth, good, where, decoy
-        self.train_size, self.heldout_size, self.data_seed = train_size, heldout_size, data_seed
         self.name_length = len(_in_letters(3 * max(train_size, heldout_size), letters, 0))
         super().__init__(
             tokenizer,
             reward,
             split=split,
+            train_size=train_size,
+            heldout_size=heldout_size,
+            data_seed=data_seed,
             max_new_tokens=depth,
             context=self.name_length + depth + 1,
             segmenter=Fixed(tokenizer, size=1),
@@ -100,10 +101,6 @@ class Tree(ReasoningEnv):
         """Whether the word is whole, or something else was written."""
         response = state.response
         return len(response) >= self.depth or any(token not in self.actions for token in response)
-
-    def size(self, split: str) -> int:
-        """How many problems the split has."""
-        return self.train_size if split == "train" else self.heldout_size
 
     def problem(self, split: str, index: int) -> Problem:
         """Draw the tree of a problem; `meta["pays"]` says what each word pays."""

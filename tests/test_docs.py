@@ -50,4 +50,6 @@ def test_the_guide_to_a_new_environment_runs(tmp_path: Path) -> None:
 
 def test_the_example_of_exact_values_runs() -> None:
     (example,) = [b["text"] for b in BLOCK.finditer(ENVIRONMENTS.read_text()) if b["kind"] == "python"]
-    exec(compile(example, "environments.md", "exec"), {})
+    made: dict[str, object] = {}
+    exec(compile(example, "environments.md", "exec"), made)
+    assert {"values", "policy"} & set(made)

@@ -48,20 +48,11 @@ def gold_action(env: ReasoningEnv, problem: Problem) -> tuple[int, ...] | None:
     if problem.solution is None:
         return None
     try:
-        return (*env.initial_state(problem, problem.solution).written, env.eos_id)
+        state = env.solved(problem, problem.solution)
+        return state.written if state.ended else (*state.written, env.eos_id)
     except UsageError:  # it is too long, or the task is decided before it ends
-        return _up_to_the_end(env, problem, (*env.encode(problem.solution), env.eos_id))
-
-
-def _up_to_the_end(env: ReasoningEnv, problem: Problem, action: tuple[int, ...]) -> tuple[int, ...]:
-    state = env.initial_state(problem)
-    for position, token in enumerate(action):
-        state, _, terminated, truncated, _ = env.transition(state, [token])
-        if terminated:
-            return action[: position + 1]
-        if truncated:
-            break
-    return action
+        action = (*env.encode(problem.solution), env.eos_id)
+        return env.transition(env.initial_state(problem), action)[0].written
 
 
 def _alter(env: ReasoningEnv, gold: tuple[int, ...] | None, rng: random.Random) -> tuple[int, ...]:

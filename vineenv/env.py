@@ -159,6 +159,21 @@ class ReasoningEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
         state = State(problem, prompt, len(prompt), budget)
         return self._replay(state, response) if response else state
 
+    def solved(self, problem: Problem, solution: str) -> State:
+        """Return the state after a worked solution; it has ended where the solution decides the task.
+
+        Raises:
+            UsageError: the solution does not fit, or goes on after the task is decided.
+        """
+        try:
+            return self.initial_state(problem, solution)
+        except UsageError:
+            ids = self.encode(solution)
+            state, terminated, _ = self._advance(self.initial_state(problem), ids)
+            if terminated and state.response == ids:
+                return state
+            raise
+
     def transition(self, state: State, action: Sequence[int]) -> Transition:
         """Apply a chunk of tokens to a state, without side effects.
 

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from tensordict import TensorDict
+
+COMMON: dict[str, Any] = {
+    "prompts": 2, "group_size": 3, "temperature": 1.0, "epochs": 1, "minibatch": 6, "microbatch": 6,
+    "lr": 1e-3, "warmup": 0, "max_grad_norm": 1e9, "clip": 0.2, "kl_coef": 0.0, "kl": "k3", "scale": "none",
+    "reduction": "token",
+}  # fmt: skip
+CRITIC: dict[str, Any] = {**COMMON, "lam": 1.0, "critic_lr": 1e-2, "value_clip": 0.0}
 
 
 def ragged_batch(rows: int = 6, width: int = 12, vocab: int = 20, seed: int = 0) -> TensorDict:

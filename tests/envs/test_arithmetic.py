@@ -8,7 +8,7 @@ from sympy import Integer, sympify
 from transformers import PreTrainedTokenizerFast
 
 from envs.arithmetic import Arithmetic
-from envs.sums import Slips, Sum, demonstrate, split_of
+from envs.sums import Slips, Sum, demonstrate
 from rewards.answer import AnswerReward
 from vineenv.errors import UsageError
 
@@ -65,7 +65,7 @@ def test_answers_with_every_knob_are_what_the_text_says(
             assert sum(item[1] == ":" for item in items) == 3
             told = start + "".join(item[1:] for item in items if item[1] != ":")
         assert sympify(told) == Integer(problem.answer) >= 0
-        assert problem.solution is not None and split_of(problem.meta["sum"]) == "test"
+        assert problem.solution is not None and problem.meta["sum"].split == "test"
         state = env.initial_state(problem, problem.solution)
         assert env.oracle(state) == (True, 1)
         _, reward, *_ = env.transition(state, [env.eos_id])
@@ -104,21 +104,21 @@ def test_splits_are_disjoint_by_construction_and_problems_repeatable(env: Arithm
         assert problems == [env.problem(split, i) for i in range(400)]
         keys = {str((p.meta["sum"].start, sorted(p.meta["sum"].changes.items()))) for p in problems}
         assert len(keys) == 400
-        assert all(split_of(p.meta["sum"]) == split for p in problems)
+        assert all(p.meta["sum"].split == split for p in problems)
         seen[split] = keys
     assert not seen["train"] & seen["test"] and not seen["train"] & seen["validation"]
     for index in range(200):
         problem, _ = env.demonstration(index)
-        assert split_of(problem.meta["sum"]) == "train"
+        assert problem.meta["sum"].split == "train"
 
 
 def test_split_does_not_depend_on_the_order_of_the_numbers() -> None:
     for seed in range(50):
         rng = random.Random(seed)
         items = [(name, f"{rng.choice('+-')}{rng.randint(1, 9)}") for name in "abcdef"]
-        first = split_of(Sum(10, dict(items)))
+        first = Sum(10, dict(items)).split
         rng.shuffle(items)
-        assert split_of(Sum(10, dict(items))) == first
+        assert Sum(10, dict(items)).split == first
 
 
 def test_oracle_follows_the_lines(env: Arithmetic) -> None:

@@ -9,7 +9,8 @@ import sympy
 from transformers import PreTrainedTokenizerFast
 
 from algorithms.sft import IGNORED, batches
-from envs.calculator import Calculator, calculate, split_of
+from envs.calculator import Calculator, calculate
+from envs.generated import split_of
 from rewards.answer import AnswerReward
 from vineenv.errors import UsageError
 from vineenv.rollout import Sampling, rollout
