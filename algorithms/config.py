@@ -11,13 +11,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import configs
+from algorithms.guards import GuardConfig
 from algorithms.targets import resolve, schema
 from vineenv.errors import UsageError, nearest, unknown
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-
+RESUMES = ("auto", "never", "anyway")
 Keys = TypeVar("Keys", bound="DataclassInstance")
 
 
@@ -41,21 +42,30 @@ class EvalConfig:
 
 @dataclasses.dataclass(kw_only=True)
 class RunConfig:
-    """What a training run takes beside its parts."""
+    """What a training run takes beside its parts.
+
+    `resume` is "auto" (a run_dir that holds a run goes on from its last checkpoint), "never" (it is
+    refused) or "anyway" (it goes on even with a configuration that differs).
+    """
 
     iterations: int
     seed: int
     eval: EvalConfig
     samples: int
     save_every: int
+    keep: int
+    guards: GuardConfig
     run_dir: str | None = None
+    resume: str = "auto"
     dry_run: bool = False
     threads: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "samples", "save_every"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"{name}={getattr(self, name)} must be at least 0.")
+        if self.resume not in RESUMES:
+            raise unknown("resume", self.resume, RESUMES)
+        for name, least in (("iterations", 0), ("samples", 0), ("save_every", 0), ("keep", 1)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name}={getattr(self, name)} must be at least {least}.")
 
 
 def own_keys(schema: type[Keys], config: DictConfig) -> Keys:

@@ -55,6 +55,7 @@ class Reporter:
     def __init__(self, iterations: int) -> None:
         self.iterations = iterations
         self.started = time.perf_counter()
+        self.first = self.tokens = 0
         self.bar = progress_bar()
         self._doing = "starting"
         self.task: TaskID = self.bar.add_task("starting", total=iterations)
@@ -65,6 +66,11 @@ class Reporter:
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
+
+    def begin(self, done: int, tokens: int) -> None:
+        """Count rate and time left from here: what was done before took another process's time."""
+        self.first, self.tokens, self.started = done, tokens, time.perf_counter()
+        self.bar.update(self.task, completed=done)
 
     def say(self, text: str) -> None:
         """Name what is going on now."""
@@ -77,19 +83,24 @@ class Reporter:
 
     def warn(self, text: str) -> None:
         """Print something that needs a person's eye."""
-        console.print(f"warning: {text}", style="yellow")
+        warn(text)
 
     def iteration(self, number: int, metrics: Mapping[str, Any], tokens: int) -> None:
         """Print one line, with rate and time left, and move the bar on."""
         elapsed = time.perf_counter() - self.started
         cells = [f"{name} {form.format(metrics[key])}" for key, name, form in _COLUMNS if key in metrics]
         line = f"[{number}/{self.iterations}]  " + "  ".join(cells)
-        line += f"  {tokens / elapsed:,.0f} tok/s"
-        if number:
-            left = elapsed / number * (self.iterations - number)
+        line += f"  {(tokens - self.tokens) / elapsed:,.0f} tok/s"
+        if number > self.first:
+            left = elapsed / (number - self.first) * (self.iterations - number)
             line += f"  {clock(elapsed)} elapsed, {clock(left)} left"
         console.print(line)
         self.bar.update(self.task, completed=number)
+
+
+def warn(text: str) -> None:
+    """Print something that needs a person's eye."""
+    console.print(f"warning: {text}", style="yellow", markup=False)
 
 
 def clock(seconds: float) -> str:

@@ -24,6 +24,7 @@ def describe_credit(batch: TensorDict) -> dict[str, float]:
         "response_tokens": float(mask.sum(1).float().mean()),
         "advantage_rms": float(kept.square().mean().sqrt()),
         "advantage_nonzero": float((kept != 0).float().mean()),
+        "equal_groups": equal_groups(batch),
         "advantage_p05": low,
         "advantage_p50": middle,
         "advantage_p95": high,
@@ -49,3 +50,13 @@ def calibration_error(values: Tensor, returns: Tensor) -> float:
     """Mean distance of value and return over ten bins of the value from 0 to 1, by their tokens [N]."""
     bins = calibration(values.double().numpy(force=True), returns.double().numpy(force=True))
     return sum(b["count"] * abs(b["predicted"] - b["truth"]) for b in bins) / len(values)
+
+
+def equal_groups(batch: TensorDict) -> float:
+    """Share of the groups of at least two responses whose rewards are all equal; 0 without any."""
+    groups, rewards = batch["group"].tolist(), batch["reward"].tolist()
+    by_group: dict[int, list[float]] = {}
+    for group, reward in zip(groups, rewards, strict=True):
+        by_group.setdefault(group, []).append(reward)
+    several = [row for row in by_group.values() if len(row) > 1]
+    return sum(len(set(row)) == 1 for row in several) / len(several) if several else 0.0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -14,6 +16,7 @@ from transformers import PreTrainedModel
 
 from algorithms.algorithm import Algorithm
 from algorithms.credit import describe_credit
+from algorithms.guards import UpdateGuard
 from algorithms.losses import CriticLoss, token_weights
 from algorithms.models import ActionLogProbs, Critic
 from vineenv.ledger import Ledger
@@ -24,8 +27,41 @@ _MOST_PADDING = 0.05
 OPTIONAL_KEYS = ("ref_log_prob", "state_value")
 
 
+@dataclass
+class Cursor:
+    """How far the learning from an iteration's batch has come.
+
+    Attributes:
+        batch: the batch, completed.
+        metrics: of the batch as a whole.
+        order: state of the generator that the order of the minibatches is drawn from.
+        seen: minibatches done, the skipped ones included.
+        skipped: those that the guard refused.
+        sums: over the others, of their metrics.
+    """
+
+    batch: TensorDict
+    metrics: dict[str, float]
+    order: Tensor
+    seen: int = 0
+    skipped: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Itself as plain data and tensors."""
+        return {**vars(self), "batch": dict(self.batch.items())}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Cursor:
+        """What `state_dict` was taken of."""
+        batch = TensorDict(state["batch"], batch_size=[len(state["batch"]["length"])])
+        return cls(**{**state, "batch": batch})
+
+
 class Learner:
     """Holds what is trained and trains it.
+
+    `cursor` is where the learning stands; whoever learns clears it once an iteration is recorded.
 
     Args:
         policy: trained in place.
@@ -55,22 +91,58 @@ class Learner:
             self.optimizer, lambda update: _rate(update, algorithm, total_updates)
         )
         self.generator = torch.Generator().manual_seed(seed)
+        self.guard = UpdateGuard(0, None, policy)
+        self.cursor: Cursor | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is trained or drawn from here but the policy, which is the caller's."""
+        return {
+            "critic": None if self.critic_loss is None else self.critic_loss.critic.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": {k: v for k, v in self.schedule.state_dict().items() if k != "lr_lambdas"},
+            "generator": self.generator.get_state(),
+            "skipped_in_row": self.guard.in_row,
+            "algorithm": self.algorithm.state_dict(),
+            "cursor": None if self.cursor is None else self.cursor.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken, with the policy of then."""
+        if self.critic_loss is not None:
+            self.critic_loss.critic.load_state_dict(state["critic"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(
+            {**state["schedule"], "lr_lambdas": [None] * len(self.schedule.lr_lambdas)}
+        )
+        self.generator.set_state(state["generator"])
+        self.guard.in_row = state["skipped_in_row"]
+        self.algorithm.load_state_dict(state["algorithm"])
+        self.cursor = None if state["cursor"] is None else Cursor.from_state(state["cursor"])
 
     def learn(self, batch: TensorDict, progress: Callable[[], None] = lambda: None) -> dict[str, float]:
-        """Estimate advantages and take the iteration's optimiser steps; return its metrics."""
+        """Estimate advantages and take the iteration's optimiser steps; return its metrics.
+
+        `progress` is called after each; if it raises, learning from the same batch goes on from there.
+        """
+        if self.cursor is None or self.cursor.batch is not batch:
+            self.cursor = self._begin(batch)
+        units = self.algorithm.units(batch)
+        if not len(units):
+            return dict(self.cursor.metrics)
+        with self.ledger.timed("training"):
+            return {**self.cursor.metrics, **self._optimise(units, self.cursor, progress)}
+
+    def _begin(self, batch: TensorDict) -> Cursor:
+        """Complete the batch by what the loss compares with and by its advantages."""
         with self.ledger.timed("scoring"):
             gap = self._score(batch)
             self.estimator(batch)
         units = self.algorithm.units(batch)
-        metrics = {**describe_credit(batch), **gap, "learned_share": _rows_of(units) / len(batch)}
-        if not len(units):
-            return metrics
-        if self.algorithm.restart and self.start is not None:
+        if len(units) and self.algorithm.restart and self.start is not None:
             self._go_back_to(self.start)
-        with self.ledger.timed("training"):
-            metrics.update(self._optimise(units, progress))
-        tokens = int((units["length"] + 1).sum()) * self.algorithm.epochs
-        self.ledger.add_tokens("training", tokens * (2 if self.critic_loss else 1))
+        share = int(units["length"].numel()) / len(batch)
+        metrics = {**describe_credit(batch), **gap, "learned_share": share}
+        return Cursor(batch, metrics, self.generator.get_state())
         return metrics
 
     @torch.no_grad()
@@ -96,7 +168,7 @@ class Learner:
         gap = (batch["sample_log_prob"] - sampled)[batch["mask"]].abs()
         return {"engine_gap": float(gap.max()), "engine_gap_mean": float(gap.mean())}
 
-    def _optimise(self, batch: TensorDict, progress: Callable[[], None]) -> dict[str, float]:
+    def _optimise(self, batch: TensorDict, cursor: Cursor, progress: Callable[[], None]) -> dict[str, float]:
         keys = [*LEARNED_KEYS, *(key for key in OPTIONAL_KEYS if key in batch)]
         size = min(self.algorithm.minibatch, len(batch))
         buffer = ReplayBuffer(
@@ -107,23 +179,29 @@ class Learner:
             generator=self.generator,
         )
         buffer.extend(list(batch.select(*keys).unbind(0)))
-        sums: defaultdict[str, float] = defaultdict(float)
-        updates = 0
-        for _ in range(self.algorithm.epochs):
-            for minibatch in buffer:
-                step = self._step(minibatch)
-                if updates == 0:
-                    sums["first_ratio_error"] = step["ratio_error"]
+        self.generator.set_state(cursor.order)
+        for number, minibatch in enumerate(part for _ in range(self.algorithm.epochs) for part in buffer):
+            if number < cursor.seen:
+                continue
+            step = self._step(minibatch)
+            tokens = int((minibatch["length"] + 1).sum())
+            self.ledger.add_tokens("training", tokens * len(self._trained()))
+            cursor.seen += 1
+            cursor.skipped += step is None
+            if step is not None:
+                worst = step.pop("ratio_error")
+                cursor.sums.setdefault("first_ratio_error", worst)
+                cursor.sums["ratio_error"] = max(cursor.sums.get("ratio_error", 0.0), worst)
                 for key, value in step.items():
-                    sums[key] += value
-                updates += 1
-                progress()
-        first = sums.pop("first_ratio_error")
-        sums.pop("ratio_error")
-        return {**{key: value / updates for key, value in sums.items()}, "first_ratio_error": first}
+                    cursor.sums[key] = cursor.sums.get(key, 0.0) + value
+            progress()
+        updates = max(cursor.seen - cursor.skipped, 1)
+        whole = {"first_ratio_error", "ratio_error"}
+        means = {key: value if key in whole else value / updates for key, value in cursor.sums.items()}
+        return {**means, "skipped_updates": cursor.skipped}
 
-    def _step(self, minibatch: TensorDict) -> dict[str, float]:
-        """One optimiser step; returns weighted sums over the minibatch."""
+    def _step(self, minibatch: TensorDict) -> dict[str, float] | None:
+        """One optimiser step; returns weighted sums over the minibatch, or None if it was refused."""
         minibatch["weight"] = self.algorithm.weights(minibatch["mask"])
         minibatch["share"] = token_weights(minibatch["mask"], "token")
         warming_up = self._is_warming_up()
@@ -141,6 +219,10 @@ class Learner:
             for key, value in out.items():
                 sums[str(key)] += float(value.detach())
             sums["ratio_error"] = worst
+        losses = {key: value for key, value in sums.items() if key.startswith("loss_")}
+        if not self.guard.accepts(minibatch, losses, self._trained()):
+            self.schedule.step()
+            return None
         norm = nn.utils.clip_grad_norm_(self.policy_loss.parameters(), self.algorithm.max_grad_norm)
         if self.critic_loss is not None:
             own = self.critic_loss.critic.own_parameters()
@@ -149,6 +231,9 @@ class Learner:
         self.optimizer.zero_grad()
         self.schedule.step()
         return {**sums, "grad_norm": float(norm)}
+
+    def _trained(self) -> list[nn.Module]:
+        return [self.policy_loss, *([] if self.critic_loss is None else [self.critic_loss])]
 
     def _microbatches(self, batch: TensorDict) -> Iterator[tuple[Tensor, TensorDict]]:
         """Rows (or pairs, laid out one after the other) of similar length together: little is padding."""
@@ -192,10 +277,6 @@ def pack(order: Tensor, lengths: Tensor, most_rows: int, most_tokens: int) -> It
         total += size
     if begin < len(sizes):
         yield order[begin:]
-
-
-def _rows_of(units: TensorDict) -> int:
-    return int(units["length"].numel())
 
 
 def _on_rows(actor: ActionLogProbs, part: TensorDict) -> Tensor:

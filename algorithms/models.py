@@ -50,7 +50,7 @@ class ModelSource:
 
     def load(self) -> PreTrainedModel:
         """Load the model of `path`, in evaluation mode: dropout would make ratios differ from 1."""
-        return self._load(AutoModelForCausalLM, dtype=self.dtype).eval()
+        return self._load(AutoModelForCausalLM, dtype=self.dtype, use_safetensors=True).eval()
 
     def fresh(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Return a randomly initialised model of `arch`, and its tokenizer."""
@@ -69,7 +69,7 @@ class ModelSource:
     def _load(self, auto: Any, **options: Any) -> Any:
         folder = _asset(self.path.removeprefix("asset:")) if self.path.startswith("asset:") else self.path
         try:
-            return auto.from_pretrained(folder, **options)
+            return auto.from_pretrained(folder, trust_remote_code=False, **options)
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise UsageError(
@@ -84,6 +84,12 @@ def _asset(name: str) -> str:
         known = [p.parent.name for p in folder.parent.glob("*/config.json")]
         raise unknown("shipped model", name, known)
     return str(folder)
+
+
+def load_weights(model: PreTrainedModel, folder: Path) -> None:
+    """Give a model the weights that `save_pretrained` wrote of it."""
+    saved = type(model).from_pretrained(folder, dtype=model.dtype, use_safetensors=True)
+    model.load_state_dict(saved.state_dict())
 
 
 class ActionLogProbs(nn.Module):

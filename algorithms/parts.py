@@ -9,10 +9,13 @@ from omegaconf import DictConfig
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from algorithms.algorithm import Algorithm
+from algorithms.console import warn
+from algorithms.guarded_reward import GuardedReward
 from algorithms.models import ModelSource
+from algorithms.supervise import SupervisedEngine
 from algorithms.targets import build, resolve
 from vineenv.engines.base import Engine
-from vineenv.env import ReasoningEnv
+from vineenv.env import ReasoningEnv, RewardFunction
 from vineenv.errors import UsageError
 from vineenv.types import Problem
 
@@ -28,6 +31,7 @@ class Parts:
     tokenizer: PreTrainedTokenizerBase
     policy: PreTrainedModel
     engine: Engine
+    reward: GuardedReward
 
 
 def use_threads(threads: int) -> None:
@@ -40,21 +44,17 @@ def use_threads(threads: int) -> None:
 
 def build_algorithm(node: DictConfig) -> Algorithm:
     """Build the algorithm; its settings are checked as it is built."""
-    algorithm = build(node)
-    if not isinstance(algorithm, Algorithm):
-        raise UsageError(f"algo.target={node.target}: not an algorithms.algorithm.Algorithm.")
-    return algorithm
+    return build(node, base=Algorithm)
 
 
-def build_env(config: DictConfig, tokenizer: PreTrainedTokenizerBase) -> ReasoningEnv:
-    """Build the environment with its reward and segmenter."""
+def build_env(
+    config: DictConfig, tokenizer: PreTrainedTokenizerBase, reward: RewardFunction | None = None
+) -> ReasoningEnv:
+    """Build the environment with its reward (built from its node if not given) and segmenter."""
     keywords = {}
     if config.env.get("segmenter") is not None:
         keywords["segmenter"] = build(config.env.segmenter, tokenizer)
-    env = build(config.env, tokenizer, build(config.reward), **keywords)
-    if not isinstance(env, ReasoningEnv):
-        raise UsageError(f"env.target={config.env.target}: not a vineenv.env.ReasoningEnv.")
-    return env
+    return build(config.env, tokenizer, reward or build(config.reward), base=ReasoningEnv, **keywords)
 
 
 def check_env_fits(env: ReasoningEnv, model_context: int | None) -> None:
@@ -93,13 +93,14 @@ def build_parts(config: DictConfig) -> Parts:
     """Build everything; bad input is refused before any weights are loaded."""
     algorithm = build_algorithm(config.algo)
     resolve(config.engine.target)
-    source = build(config.model)
-    assert isinstance(source, ModelSource)
+    source = build(config.model, base=ModelSource)
     tokenizer = source.tokenizer()
-    env = build_env(config, tokenizer)
+    reward = GuardedReward(build(config.reward), config.guards.reward_seconds, warn)
+    env = build_env(config, tokenizer, reward)
     model_config = source.config().get_text_config()
     check_env_fits(env, getattr(model_config, "max_position_embeddings", None))
     if algorithm.needs_oracle:
         env.oracle(env.initial_state(env.problem("train", 0)))
     policy = source.load()
-    return Parts(algorithm, env, tokenizer, policy, build(config.engine, policy))
+    engine = SupervisedEngine(lambda model: build(config.engine, model), policy, warn)
+    return Parts(algorithm, env, tokenizer, policy, engine, reward)

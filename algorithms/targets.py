@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -22,11 +23,15 @@ def resolve(target: str) -> Callable[..., Any]:
     """Import what a dotted name stands for.
 
     Raises:
-        UsageError: the module or the name in it does not exist.
+        UsageError: the module or the name in it does not exist, or it is python's own.
     """
     module_name, _, name = target.rpartition(".")
     if not module_name:
         raise UsageError(f"target {target!r} is not a dotted name like envs.arithmetic.Arithmetic.")
+    if module_name.partition(".")[0] in sys.stdlib_module_names:
+        raise UsageError(
+            f"target {target!r} is of python's own library; name a class or function made for it."
+        )
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -62,13 +67,18 @@ def schema(target: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
     return list(fields.values())
 
 
-def build(node: DictConfig, *given: Any, **keywords: Any) -> Any:
+def build(node: DictConfig, *given: Any, base: type | None = None, **keywords: Any) -> Any:
     """Build a target with the values of its node.
 
     A class is instantiated with what the caller gives and the node's keys; a plain function
     becomes itself with those keys bound.
+
+    Raises:
+        UsageError: it is not a class derived from `base`, where one is given.
     """
     target = resolve(node.target)
+    if base is not None and not (isinstance(target, type) and issubclass(target, base)):
+        raise UsageError(f"target {node.target}: not a class derived from {base.__module__}.{base.__name__}.")
     values = OmegaConf.to_container(node, resolve=True)
     assert isinstance(values, Mapping)
     own: dict[str, Any] = {str(k): v for k, v in values.items() if k != "target"}

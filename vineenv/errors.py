@@ -14,6 +14,10 @@ class RunStoppedError(RuntimeError):
     """A run cannot go on in a useful way: the message says why and what may help."""
 
 
+class EngineDiedError(RunStoppedError):
+    """The process that served the model is gone; a new one may do."""
+
+
 def nearest(given: str, allowed: Iterable[str]) -> str | None:
     """Return the allowed name closest to `given`, or None when none is close.
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 FinishReason = Literal["stop", "length"]
-RewardStatus = Literal["correct", "wrong", "no_answer", "unparsed", "timeout", "gold_error"]
+RewardStatus = Literal["correct", "wrong", "no_answer", "unparsed", "timeout", "gold_error", "error"]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from vineenv.engines import sglang_portable
 from vineenv.engines.sglang_loop import LoopThread
-from vineenv.errors import RunStoppedError, UsageError
+from vineenv.errors import EngineDiedError, RunStoppedError, UsageError
 
 INSTALL = "pip install 'vineenv[sglang]'"
 # SGLang keeps a few positions back at the end of a context; these are added so that all are usable.
@@ -186,7 +186,7 @@ class LocalServer:
             if not asked.done():
                 asked.cancel()
         if not asked.done() or asked.cancelled():
-            raise RunStoppedError(f"SGLang is gone: {self._death.result()}. Its own messages are above.")
+            raise EngineDiedError(f"SGLang is gone: {self._death.result()}. Its own messages are above.")
         return asked.result()
 
 
