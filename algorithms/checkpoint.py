@@ -18,7 +18,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -240,19 +240,12 @@ def _files(folder: Path) -> list[str]:
 
 
 def _fingerprint(file: Path) -> list[Any]:
-    digest = hashlib.blake2b(digest_size=32)
     try:
         with file.open("rb") as stream:
-            for chunk in _chunks(stream):
-                digest.update(chunk)
+            digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=32))
         return [file.stat().st_size, digest.hexdigest()]
     except OSError as error:
         raise DamagedError(f"{file.name} cannot be read: {error}") from error
-
-
-def _chunks(stream: Any) -> Iterator[bytes]:
-    while chunk := stream.read(1 << 22):
-        yield chunk
 
 
 def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ Exit codes: 0 finished, 2 bad input, 3 ended by a guard, the engine or a full di
 
 from __future__ import annotations
 
+import gc
 import shlex
 import sys
 from pathlib import Path
@@ -63,6 +64,10 @@ def train(config: DictConfig, settings: RunConfig, parts: Parts, found: Resumpti
         loop.identity = identity
         if found.name is not None:
             go_on(loop, found, checkpoints)
+        # Python collects its oldest generation when that has grown by a quarter: with what torch and
+        # transformers keep in it, the garbage of hundreds of iterations would pile up before.
+        gc.collect()
+        gc.freeze()
         code = attempt(loop, checkpoints)
     try:
         finish(recorder, parts, loop.done)
