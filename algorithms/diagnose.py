@@ -150,15 +150,6 @@ def rank_steps(sampler: Sampler, states: Sequence[State], own: DiagnoseConfig) -
     return {f"MC K={k}": ranking(np.split(sampler.values(flat, k, f"rank {k}"), cuts), truth) for k in own.ks}
 
 
-def _parts(folder: Path) -> tuple[ReasoningEnv, Engine]:
-    config = OmegaConf.load(folder / "config.yaml")
-    assert isinstance(config, DictConfig)
-    config.model.path = str(folder / "policy")
-    source = build(config.model)
-    env = build_env(config, source.tokenizer())
-    return env, build(config.engine, source.load())
-
-
 def _print(results: dict[str, Any]) -> None:
     table = Table(title=f"{results['states']} states, truth from {results['truth_rollouts']} rollouts each")
     for name in ("values", "mean error", "bias", "correlation", "within 0.05"):

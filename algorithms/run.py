@@ -68,6 +68,7 @@ def train(config: DictConfig, settings: RunConfig, parts: Parts, found: Resumpti
         # transformers keep in it, the garbage of hundreds of iterations would pile up before.
         gc.collect()
         gc.freeze()
+        gc.collect()  # the size it compares with is taken anew here
         code = attempt(loop, checkpoints)
     try:
         finish(recorder, parts, loop.done)
@@ -126,7 +127,7 @@ def attempt(loop: Loop, checkpoints: Checkpoints) -> int:
         warn(f"interrupted after {loop.done} iterations")
         return INTERRUPTED
     except RunStoppedError as error:
-        code, why = STOPPED, str(error)
+        code, why = STOPPED, f"stopped after {loop.done} iterations: {error}"
     except OSError as error:
         raise RunStoppedError(f"{type(error).__name__}: {error}. {_last_of(checkpoints)}") from error
     warn(why)

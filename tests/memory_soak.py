@@ -3,7 +3,7 @@
 Resident memory, open files and threads of the process are read after every iteration. The last line
 is one JSON object: `iterations`, `growth` (of the median memory of the last tenth over that of the
 second tenth; in the first, allocators and caches fill up, among them the tokenizer's of 10,000 texts,
-for which there are few enough problems), and `files` and
+for which there are few enough problems), `files` and
 `threads`, by how many there are more in the last tenth.
 """
 
@@ -25,7 +25,8 @@ from algorithms.run import run  # noqa: E402
 
 SETTINGS = (
     "algo=vineppo", "env=math", "algo.prompts=2", "algo.group_size=2", "algo.minibatch=4", "algo.K=2",
-    "algo.every=2", "env.min_steps=2", "env.max_steps=3", "env.max_new_tokens=40", "threads=1", "env.train_size=300",
+    "algo.every=2", "env.min_steps=2", "env.max_steps=3", "env.max_new_tokens=40", "threads=1",
+    "env.train_size=300",
     "eval.every=100", "eval.problems=4", "eval.final_problems=4", "save_every=20", "samples=1",
 )  # fmt: skip
 

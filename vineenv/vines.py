@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from vineenv.rollout import Sampling, rollout
 from vineenv.segment import Segmenter
 from vineenv.types import State, Trajectory
 
+Watcher = Callable[[State, Sequence[Trajectory]], None]
 BUDGETS = ("remaining", "full")
 PROMPTS = ("own", "siblings")
 
@@ -109,11 +110,12 @@ def grow_vines(
     sampling: Sampling,
     seed: int,
     progress: Progress | None = None,
+    watch: Watcher | None = None,
 ) -> tuple[list[StateValues], int]:
     """Value the segment starts of trajectories by `vines.K` continuations each.
 
     Equal prefixes are asked once: siblings share the value of their prompt, and of whatever
-    else they have in common.
+    else they have in common. `watch` is shown every state with its continuations.
 
     Returns:
         The values of each trajectory, and how many tokens the continuations decoded.
@@ -130,6 +132,8 @@ def grow_vines(
         begun = [states[i] for i in which]
         played = rollout(env, engine, begun, counts, sampling, seed + stage, progress)
         for state, row in zip(begun, played, strict=True):
+            if watch is not None:
+                watch(state, row)
             tokens += sum(len(t.state.written) - len(state.written) for t in row)
         return [np.array([t.reward.value for t in row], dtype=np.float64) for row in played]
 
