@@ -1,7 +1,8 @@
 """Hold value estimates against ground truth: `python -m algorithms.diagnose run=runs/x`.
 
 States are the step starts of fresh responses. Their truth is the mean return of rollouts of its
-own; every prediction is made of others, with the same sampler for all. Exit codes: 0, 2, 130.
+own; every prediction is made of others, with the same sampler for all. The credit of several methods
+is then held against true step advantages. Exit codes: 0, 2, 130.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
 from algorithms.command import main_command
-from algorithms.config import compose, own_keys
+from algorithms.config import compose, load_group, own_keys
 from algorithms.console import console
-from algorithms.parts import build_env, use_threads
+from algorithms.credit_quality import agreement, signal_to_noise, true_advantages
+from algorithms.microscope import Specimens
+from algorithms.models import Critic
+from algorithms.opened import OpenedRun, check_run, load_algorithm, open_run
+from algorithms.parts import use_threads
 from algorithms.plots import draw_diagnosis
-from algorithms.targets import build
 from algorithms.value_quality import by_position, quality, ranking
 from vineenv.engines.base import Engine
 from vineenv.env import ReasoningEnv
@@ -42,7 +46,9 @@ class DiagnoseConfig:
     `run` is a run folder, whose last policy and environment are used. One response to each of
     `problems` of the validation split gives the states, at most `states`. `truth` rollouts are
     their ground truth; `ks` are the sizes of the Monte-Carlo predictions; `group` responses to the
-    problem give the group mean; `candidates` next steps of a state are ranked, 0 for none.
+    problem give the group mean; `candidates` next steps of a state are ranked, 0 for none. A critic
+    is compared where the run has one, or `critic_run`. The credit of `algos` is judged on `credit_problems`
+    problems (0 for none), `group` responses each, with `K` vines a state.
     """
 
     run: str
@@ -52,8 +58,12 @@ class DiagnoseConfig:
     ks: list[int]
     group: int
     candidates: int
+    credit_problems: int
+    K: int
+    algos: list[str]
     temperature: float
     seed: int
+    critic_run: str | None = None
     threads: int = 0
 
     def __post_init__(self) -> None:
@@ -61,9 +71,12 @@ class DiagnoseConfig:
             raise UsageError("problems, states, group and ks must be at least 1, truth at least 2.")
         if self.candidates == 1 or self.candidates < 0 or not self.temperature > 0:
             raise UsageError("candidates is 0 or from 2 on, temperature above 0.")
-        for name in ("config.yaml", "policy"):
-            if not (Path(self.run) / name).exists():
-                raise UsageError(f"run={self.run!r} has no {name}: it is not the folder of a finished run.")
+        if self.K < 1 or self.credit_problems < 0 or self.credit_problems in (1, 2):
+            raise UsageError("K must be at least 1, credit_problems 0 or from 3 on.")
+        for algo in self.algos:
+            load_group("algo", algo)
+        for folder in filter(None, (self.run, self.critic_run)):
+            check_run(folder)
 
 
 class Sampler:
@@ -87,9 +100,10 @@ def run(arguments: list[str]) -> int:
     config = compose("diagnose", DiagnoseConfig, arguments)
     own = own_keys(DiagnoseConfig, config)
     use_threads(own.threads)
-    env, engine = _parts(Path(own.run))
-    sampler = Sampler(env, engine, own.temperature, own.seed)
-    results = diagnose(sampler, own)
+    opened = open_run(own.run, own.critic_run)
+    sampler = Sampler(opened.env, opened.engine, own.temperature, own.seed)
+    results = diagnose(sampler, own, opened.critic)
+    results["credit"] = judge_credit(opened, sampler, own) if own.credit_problems else {}
     out = Path(own.run) / "diagnosis.json"
     out.write_text(json.dumps(results, indent=1) + "\n")
     draw_diagnosis(results, out.with_suffix(".png"))
@@ -98,7 +112,7 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-def diagnose(sampler: Sampler, own: DiagnoseConfig) -> dict[str, Any]:
+def diagnose(sampler: Sampler, own: DiagnoseConfig, critic: Critic | None = None) -> dict[str, Any]:
     """Values and rankings of a policy's own states, see the module."""
     env = sampler.env
     problems = [env.problem("validation", i) for i in range(min(own.problems, env.size("validation")))]
@@ -118,6 +132,8 @@ def diagnose(sampler: Sampler, own: DiagnoseConfig) -> dict[str, Any]:
         "group mean": group[[i for i, *_ in places]],
     }
     predictions |= {f"MC K={k}": sampler.values(states, k, f"predict {k}") for k in own.ks}
+    if critic is not None:
+        predictions["critic"] = critic_values(critic, states)
     return {
         "states": len(states),
         "truth_rollouts": own.truth,
@@ -126,12 +142,14 @@ def diagnose(sampler: Sampler, own: DiagnoseConfig) -> dict[str, Any]:
             name: {**quality(p, truth, own.truth), "by_position": by_position(p, truth, position)}
             for name, p in predictions.items()
         },
-        "ranking": rank_steps(sampler, states, own) if own.candidates else {},
+        "ranking": rank_steps(sampler, states, own, critic) if own.candidates else {},
     }
 
 
-def rank_steps(sampler: Sampler, states: Sequence[State], own: DiagnoseConfig) -> dict[str, Any]:
-    """Sample next steps of each state, and see whether K rollouts pick the best of them."""
+def rank_steps(
+    sampler: Sampler, states: Sequence[State], own: DiagnoseConfig, critic: Critic | None = None
+) -> dict[str, Any]:
+    """Sample next steps of each state, and see whether K rollouts, or the critic, pick the best of them."""
     env = sampler.env
     after: list[list[State]] = []
     for state, row in zip(states, sampler.play(states, own.candidates, "candidates"), strict=True):
@@ -147,7 +165,55 @@ def rank_steps(sampler: Sampler, states: Sequence[State], own: DiagnoseConfig) -
     flat = [state for row in after for state in row]
     cuts = np.cumsum([len(row) for row in after])[:-1]
     truth = np.split(sampler.values(flat, own.truth, "truth of candidates"), cuts)
-    return {f"MC K={k}": ranking(np.split(sampler.values(flat, k, f"rank {k}"), cuts), truth) for k in own.ks}
+    guesses = {f"MC K={k}": sampler.values(flat, k, f"rank {k}") for k in own.ks}
+    if critic is not None:
+        guesses["critic"] = critic_values(critic, flat)
+    return {name: ranking(np.split(guess, cuts), truth) for name, guess in guesses.items()}
+
+
+@torch.no_grad()
+def critic_values(critic: Critic, states: Sequence[State]) -> Floats:
+    """[N] a critic's values of states."""
+    out = []
+    for begin in range(0, len(states), 64):
+        part = states[begin : begin + 64]
+        ids = torch.zeros(len(part), max(len(state.tokens) for state in part), dtype=torch.int64)
+        for row, state in zip(ids, part, strict=True):
+            row[: len(state.tokens)] = torch.tensor(state.tokens)
+        last = torch.tensor([len(state.tokens) - 1 for state in part])
+        out.append(critic(ids)[torch.arange(len(part)), last].double().numpy())
+    return np.concatenate(out)
+
+
+def judge_credit(opened: OpenedRun, sampler: Sampler, own: DiagnoseConfig) -> dict[str, Any]:
+    """Each method's credit against true step advantages, and the signal of its gradient."""
+    problems = opened.problems("validation", own.credit_problems)
+    specimens = Specimens(
+        opened.env,
+        opened.engine,
+        problems,
+        group=own.group,
+        K=own.K,
+        sampling=sampler.sampling,
+        seed=own.seed,
+    )
+    states = [
+        [prefix_state(opened.env, t, start) for start in v.starts]
+        for t, v in zip(specimens.trajectories, specimens.values, strict=True)
+    ]
+    flat = sampler.values([state for row in states for state in row], own.truth, "truth of steps")
+    values = np.split(flat, np.cumsum([len(row) for row in states])[:-1])
+    truth, error = true_advantages(values, [t.reward.value for t in specimens.trajectories], own.truth)
+    judged = {}
+    for name, rows in opened.credits(specimens, own.algos).items():
+        signal = signal_to_noise(opened.policy, specimens, rows, own.temperature)
+        vines = specimens.vine_tokens if load_algorithm(name).vines is not None else 0
+        judged[name] = {
+            **agreement(np.concatenate(rows), truth, error),
+            "signal": dataclasses.asdict(signal),
+            "tokens": (specimens.policy_tokens + vines) / len(problems),
+        }
+    return judged
 
 
 def _print(results: dict[str, Any]) -> None:
@@ -160,6 +226,15 @@ def _print(results: dict[str, Any]) -> None:
             name, f"{row['mae']:.3f}", f"{row['bias']:+.3f}", correlation, f"{100 * row['within']:.0f} %"
         )
     console.print(table)
+    if results["credit"]:
+        table = Table(title="step advantages against the true ones; signal-to-noise of the gradient")
+        for name in ("credit of", "correlation", "sign right", "SNR a problem", "tokens a problem"):
+            table.add_column(name, justify="right" if name != "credit of" else "left")
+        for name, row in results["credit"].items():
+            agreed = ["" if row[key] is None else f"{row[key]:.2f}" for key in ("correlation", "sign")]
+            signal = "{value:.3f} ({low:.3f} to {high:.3f})".format(**row["signal"])
+            table.add_row(name, *agreed, signal, f"{row['tokens']:,.0f}")
+        console.print(table)
     if results["ranking"]:
         table = Table(title="best of the candidate steps picked")
         for name in ("by", "top-1", "chance", "states"):

@@ -39,6 +39,8 @@ class Specimens:
         values: the Monte-Carlo values of each.
         vines: by state, its continuations.
         batch: the trajectories as an algorithm sees them, `vineenv.rows`.
+        policy_tokens: of the responses.
+        vine_tokens: of the continuations.
     """
 
     def __init__(
@@ -57,7 +59,8 @@ class Specimens:
         starts = [env.initial_state(problem) for problem in problems]
         played = rollout(env, engine, starts, group, sampling, derive_seed(seed, "responses"))
         self.trajectories = [t for row in played for t in row]
-        self.values, _ = grow_vines(
+        self.policy_tokens = sum(len(t.state.written) for t in self.trajectories)
+        self.values, self.vine_tokens = grow_vines(
             env,
             engine,
             self.trajectories,

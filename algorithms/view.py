@@ -14,17 +14,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-from transformers import PreTrainedModel
-
 from algorithms.command import main_command
-from algorithms.config import RunConfig, compose, load_group, own_keys
+from algorithms.config import compose, load_group, own_keys
 from algorithms.console import console
-from algorithms.critics import load_critic
 from algorithms.microscope import Specimens, describe
-from algorithms.parts import build_algorithm, build_env, use_threads
-from algorithms.targets import build
-from vineenv.env import SPLITS, ReasoningEnv
+from algorithms.opened import check_run, open_run
+from algorithms.parts import use_threads
+from vineenv.env import SPLITS
 from vineenv.errors import UsageError, unknown
 from vineenv.rollout import Sampling
 
@@ -66,40 +62,21 @@ class ViewConfig:
             check_run(folder)
 
 
-def check_run(folder: str) -> None:
-    """Raise UsageError unless a folder is that of a finished run."""
-    for name in ("config.yaml", "policy"):
-        if not (Path(folder) / name).exists():
-            raise UsageError(f"run={folder!r} has no {name}: it is not the folder of a finished run.")
-
-
-def open_run(folder: Path) -> tuple[DictConfig, ReasoningEnv, PreTrainedModel]:
-    """The configuration of a run, its environment, and its policy at the end."""
-    config = OmegaConf.load(folder / "config.yaml")
-    assert isinstance(config, DictConfig)
-    config.model.path = str(folder / "policy")
-    source = build(config.model)
-    return config, build_env(config, source.tokenizer()), source.load()
-
-
 def run(arguments: list[str]) -> int:
     """Sample, value, write the page."""
     own = own_keys(ViewConfig, compose("view", ViewConfig, arguments))
     use_threads(own.threads)
-    config, env, policy = open_run(Path(own.run))
-    engine = build(config.engine, policy)
-    asked = [env.problem(own.split, i) for i in range(min(own.problems, env.size(own.split)))]
-    problems = [problem for problem in asked if env.defect(problem) is None]
+    opened = open_run(own.run, own.critic_run)
     specimens = Specimens(
-        env,
-        engine,
-        problems,
+        opened.env,
+        opened.engine,
+        opened.problems(own.split, own.problems),
         group=own.group,
         K=own.K,
         sampling=Sampling(own.temperature),
         seed=own.seed,
     )
-    data = describe(specimens, credits_of(specimens, own, policy))
+    data = describe(specimens, opened.credits(specimens, own.algos))
     data["title"] = f"{Path(own.run).name}, {own.split}"
     data["K"] = own.K
     out = Path(own.out) if own.out else Path(own.run) / PAGE
@@ -107,26 +84,6 @@ def run(arguments: list[str]) -> int:
     console.print(f"{len(data['items'])} trajectories, {len(data['vines'])} states with {own.K} vines each")
     console.print(f"saved to {out}", markup=False)
     return 0
-
-
-def credits_of(
-    specimens: Specimens, own: ViewConfig, policy: PreTrainedModel
-) -> dict[str, list[list[float]]]:
-    """The advantages of each method that can be had, the others told."""
-    critic = load_critic(Path(own.critic_run or own.run), policy)
-    if critic is not None:
-        specimens.ask_critic(critic)
-    known = specimens.ask_oracle()
-    found: dict[str, list[list[float]]] = {}
-    for name in own.algos:
-        algorithm = build_algorithm(compose("config", RunConfig, [f"algo={name}"]).algo)
-        if algorithm.critic is not None and critic is None:
-            console.print(f"{name} is left out: this run has no critic; critic_run= takes one that has")
-        elif algorithm.needs_oracle and not known:
-            console.print(f"{name} is left out: this environment does not know which steps are right")
-        else:
-            found[name] = specimens.credit(algorithm)
-    return found
 
 
 def page(data: dict[str, Any]) -> str:

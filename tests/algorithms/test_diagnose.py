@@ -65,11 +65,15 @@ def test_random_predictions_rank_at_chance() -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    assert training.run([f"run_dir={folder}", *SMALL, "iterations=1"]) == 0
+    assert training.run(["algo=ppo", f"run_dir={folder}", *SMALL, "iterations=1"]) == 0
     small = ["problems=4", "states=10", "truth=8", "ks=[1,2]", "candidates=3", "threads=1"]
+    small += ["credit_problems=3", "group=2", "K=2"]
     assert run([f"run={folder}", *small]) == 0
     found = json.loads((folder / "diagnosis.json").read_text())
-    assert set(found["values"]) == {"constant", "group mean", "MC K=1", "MC K=2"}
+    assert set(found["values"]) == {"constant", "group mean", "MC K=1", "MC K=2", "critic"}
+    assert set(found["ranking"]) == {"MC K=1", "MC K=2", "critic"}
+    assert set(found["credit"]) == {"vineppo", "grpo", "rloo", "oracle", "ppo"}
+    assert found["credit"]["vineppo"]["tokens"] > found["credit"]["grpo"]["tokens"]
     assert found["states"] == 10 and (folder / "diagnosis.png").is_file()
     with pytest.raises(UsageError, match=r"has no config\.yaml"):
         run([f"run={tmp_path / 'nothing'}"])

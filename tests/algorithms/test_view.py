@@ -14,11 +14,11 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from algorithms.critics import load_critic
 from algorithms.grpo import GRPO
 from algorithms.learner import Learner
 from algorithms.microscope import Specimens, describe
 from algorithms.models import ModelSource
+from algorithms.opened import load_critic
 from algorithms.oracle import Oracle
 from algorithms.run import run as train
 from algorithms.view import page, run
