@@ -112,9 +112,12 @@ def from_products(norms: Floats, products: Floats) -> Signal:
 
     def ratio(square_of_sum: Floats | float, squares: Floats | float, count: int) -> Any:
         signal = (square_of_sum - squares) / (count * (count - 1))
-        return signal / (squares / count - signal)
+        noise = np.asarray(squares / count - signal)
+        return np.divide(signal, noise, out=np.zeros_like(noise), where=noise != 0)
 
     square_of_sum, squares = products.sum(), norms.sum()
+    if not squares:  # no credit at all
+        return Signal(0.0, 0.0, 0.0)
     whole = float(ratio(square_of_sum, squares, n))
     without = ratio(square_of_sum - 2 * products + norms, squares - norms, n - 1)
     spread = float(np.sqrt((n - 1) * without.var()) * scipy_stats.t.ppf(0.975, n - 1))

@@ -27,9 +27,14 @@ from rich.progress import track
 
 ROOT = Path(__file__).parent.parent
 TESTS = {
-    "algorithms/estimators.py": ["test_estimators.py", "test_methods.py", "test_exactness.py"],
-    "algorithms/losses.py": ["test_losses.py", "test_methods.py"],
-    "algorithms/credit.py": ["test_methods.py", "test_run.py"],
+    "algorithms/estimators.py": [
+        "test_estimators.py",
+        "test_methods.py",
+        "test_critic.py",
+        "test_exactness.py",
+    ],
+    "algorithms/losses.py": ["test_losses.py", "test_methods.py", "test_critic.py"],
+    "algorithms/credit.py": ["test_critic.py", "test_run.py"],
     "algorithms/dpo_positive.py": ["test_methods.py"],
     "vineenv/vines.py": [
         "../vineenv/test_vines.py",

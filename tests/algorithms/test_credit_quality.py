@@ -8,6 +8,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from algorithms.credit_quality import (
+    Signal,
     _gradients,
     agreement,
     from_products,
@@ -59,6 +60,7 @@ def test_no_signal_is_about_zero() -> None:
     rng = np.random.default_rng(1)
     values = [from_products((g**2).sum(1), g @ g.sum(0)).value for g in rng.normal(size=(400, 20, 50))]
     assert abs(np.mean(values)) < 4 * np.std(values) / 20
+    assert from_products(np.zeros(5), np.zeros(5)) == Signal(0.0, 0.0, 0.0)
     with pytest.raises(ValueError, match="2 groups are too few"):
         from_products(np.ones(2), np.ones(2))
 
