@@ -21,7 +21,7 @@ from rich.table import Table
 
 from algorithms.command import main_command
 from algorithms.config import compose, load_group, own_keys
-from algorithms.console import console
+from algorithms.console import console, progress_bar
 from algorithms.credit_quality import agreement, signal_to_noise, true_advantages
 from algorithms.microscope import Specimens
 from algorithms.models import Critic
@@ -46,9 +46,9 @@ class DiagnoseConfig:
     `run` is a run folder, whose last policy and environment are used. One response to each of
     `problems` of the validation split gives the states, at most `states`. `truth` rollouts are
     their ground truth; `ks` are the sizes of the Monte-Carlo predictions; `group` responses to the
-    problem give the group mean; `candidates` next steps of a state are ranked, 0 for none. A critic
-    is compared where the run has one, or `critic_run`. The credit of `algos` is judged on `credit_problems`
-    problems (0 for none), `group` responses each, with `K` vines a state.
+    problem give the group mean; of the first `ranked` states `candidates` next steps are ranked, 0 for
+    none. A critic is compared where the run has one, or `critic_run`. The credit of `algos` is judged on
+    `credit_problems` problems (0 for none), `group` responses each, with `K` vines a state.
     """
 
     run: str
@@ -58,6 +58,7 @@ class DiagnoseConfig:
     ks: list[int]
     group: int
     candidates: int
+    ranked: int
     credit_problems: int
     K: int
     algos: list[str]
@@ -67,8 +68,8 @@ class DiagnoseConfig:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.problems, self.states, self.group, *self.ks) < 1 or self.truth < 2:
-            raise UsageError("problems, states, group and ks must be at least 1, truth at least 2.")
+        if min(self.problems, self.states, self.group, self.ranked, *self.ks) < 1 or self.truth < 2:
+            raise UsageError("problems, states, ranked, group and ks must be at least 1, truth at least 2.")
         if self.candidates == 1 or self.candidates < 0 or not self.temperature > 0:
             raise UsageError("candidates is 0 or from 2 on, temperature above 0.")
         if self.K < 1 or self.credit_problems < 0 or self.credit_problems in (1, 2):
@@ -80,14 +81,25 @@ class DiagnoseConfig:
 
 
 class Sampler:
-    """Draws returns from states, with seeds that no two purposes share."""
+    """Draws returns from states, with seeds that no two purposes share, and shows how far it is."""
 
     def __init__(self, env: ReasoningEnv, engine: Engine, temperature: float, seed: int) -> None:
         self.env, self.engine, self.sampling, self.seed = env, engine, Sampling(temperature), seed
 
     def play(self, states: Sequence[State], n: int, purpose: str) -> list[list[Trajectory]]:
         """`n` episodes from each state."""
-        return rollout(self.env, self.engine, states, n, self.sampling, derive_seed(self.seed, purpose))
+        seed = derive_seed(self.seed, purpose)
+        with progress_bar() as bar:
+            task = bar.add_task(purpose, total=len(states) * n)
+            return rollout(
+                self.env,
+                self.engine,
+                states,
+                n,
+                self.sampling,
+                seed,
+                lambda done, total: bar.update(task, completed=done, total=total),
+            )
 
     def values(self, states: Sequence[State], n: int, purpose: str) -> Floats:
         """[N] mean return of `n` episodes."""
@@ -142,7 +154,7 @@ def diagnose(sampler: Sampler, own: DiagnoseConfig, critic: Critic | None = None
             name: {**quality(p, truth, own.truth), "by_position": by_position(p, truth, position)}
             for name, p in predictions.items()
         },
-        "ranking": rank_steps(sampler, states, own, critic) if own.candidates else {},
+        "ranking": rank_steps(sampler, states[: own.ranked], own, critic) if own.candidates else {},
     }
 
 
