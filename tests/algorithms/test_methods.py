@@ -281,6 +281,8 @@ def test_packing_keeps_every_row_once_within_both_bounds() -> None:
         (lambda: Reinforce(**{**COMMON, "group_size": 1}, baseline="leave_one_out"), "at least 2"),
         (lambda: RestEM(**COMMON, most=0), "algo.most=0"),
         (lambda: DPOPositive(**COMMON, beta=0.0, positive=1.0, most_pairs=1), "algo.beta=0.0"),
+        (lambda: DPOPositive(**COMMON, beta=0.1, positive=-0.1, most_pairs=1), "algo.positive=-0.1"),
+        (lambda: DPOPositive(**COMMON, beta=0.1, positive=1.0, most_pairs=0), "algo.most_pairs=0"),
         (lambda: PPO(**CRITIC, lam_critic=2.0), "algo.lam_critic=2.0"),
         (lambda: PPO(**CRITIC, shared=True, critic_warmup=1), "move the policy"),
         (lambda: VinePPO(**VINE, smooth=2.0), "algo.smooth=2.0"),
@@ -300,7 +302,7 @@ def test_the_entropy_bonus_is_its_weight_times_the_mean_entropy() -> None:
 
 def test_pairs_show_what_a_response_earned() -> None:
     batch = ragged_batch()
-    advantage, target = DPOPositive(**COMMON, beta=0.1, positive=1.0, most_pairs=1).advantages(batch)
+    advantage, target = DPOPositive(**COMMON, beta=0.1, positive=0.0, most_pairs=1).advantages(batch)
     mask, returns = batch["mask"], batch["reward"][:, None].expand(batch["mask"].shape)
     assert torch.equal(advantage[mask], returns[mask] - 0.5) and torch.equal(target[mask], returns[mask])
     assert not advantage[~mask].any()

@@ -71,6 +71,7 @@ def test_a_run_whose_server_does_not_come_back_ends_with_a_folder_and_a_message(
     told = " ".join(capsys.readouterr().out.split())
     assert f"stopped after 0 iterations: {fake.url} has not answered for engine.patience=0.3 s" in told
     check_folder(folder, iterations=0)
+    assert [p.name for p in (folder / "checkpoints").iterdir()] == ["iteration_0000"]
 
 
 def test_a_refused_update_ends_the_run_with_the_reason(
@@ -110,13 +111,21 @@ def free_port() -> int:
 
 
 @pytest.mark.sglang
-def test_the_command_finishes_with_sglang_in_its_process(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    done = subprocess.run(
-        [*COMMAND, f"run_dir={folder}"], capture_output=True, text=True, timeout=HANGS_S, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "slow, portable path" in done.stderr
+def test_the_command_finishes_with_sglang_in_its_process_also_when_that_dies(tmp_path: Path) -> None:
+    folder, log = tmp_path / "run", tmp_path / "log"
+    with log.open("w") as out:
+        process = subprocess.Popen([*COMMAND, f"run_dir={folder}"], stdout=out, stderr=out)
+    try:
+        while process.poll() is None and not ((folder / "metrics.jsonl").is_file() and lines(folder)):
+            time.sleep(0.02)
+        scheduler = ["pkill", "-9", "-P", str(process.pid), "-f", "sglang::scheduler"]
+        assert subprocess.run(scheduler, check=False).returncode == 0, log.read_text()
+        code = process.wait(HANGS_S)
+    finally:
+        process.kill()
+    told = log.read_text()
+    assert code == 0, told
+    assert "slow, portable path" in told and "starting it again" in told
     check_folder(folder)
 
 
