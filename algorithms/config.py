@@ -165,6 +165,13 @@ def _compose_group(group: str, file: DictConfig, overrides: Mapping[str, Any]) -
 
 
 def _merge(structured: DictConfig, file: DictConfig, overrides: Mapping[str, Any], prefix: str) -> DictConfig:
+    settings = [str(key) for key in structured]  # `in` would leave out those without a value
+    for key in map(str, file) if "target" in settings else ():
+        if key not in settings:
+            raise UsageError(
+                f"{prefix}{key} is no setting of {structured.target}; "
+                f"it has: {', '.join(sorted({*settings} - {'target'}))}."
+            )
     known = _flat_keys(structured) | _flat_keys(file)
     for key in [*map(str, file), *overrides]:
         if key not in known and not _inside_free_dict(structured, key):

@@ -121,26 +121,35 @@ def _hub_rows(name: str, split: str) -> Iterator[tuple[str, Any]]:
 
 
 def _json_lines(path: str) -> Iterator[tuple[str, Any]]:
-    with Path(path).open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                yield f"{path}: line {number}", json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UsageError(
-                    f"{path}: line {number}: not JSON ({error.msg} at column {error.colno})."
-                ) from error
+    number = 0
+    try:
+        with Path(path).open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield f"{path}: line {number}", _parse(line, f"{path}: line {number}")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: after line {number}: not UTF-8 text.") from error
 
 
 def _json_list(path: str) -> Iterator[tuple[str, Any]]:
     try:
-        loaded = json.loads(Path(path).read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{path}: line {error.lineno}: not JSON ({error.msg}).") from error
+        loaded = _parse(Path(path).read_text(encoding="utf-8"), path)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 text.") from error
     if not isinstance(loaded, list):
         raise UsageError(f"{path}: expected a list of rows, found {type(loaded).__name__}.")
     yield from ((f"{path}: row {i}", raw) for i, raw in enumerate(loaded))
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(
+            f"{where}: not JSON ({error.msg} at line {error.lineno}, column {error.colno})."
+        ) from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or of brackets
+        raise UsageError(f"{where}: not JSON that can be read ({str(error).partition(':')[0]}).") from error
 
 
 def _row(raw: Any, where: str, fields: Fields) -> Row:
