@@ -41,7 +41,8 @@ class StopSignals:
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():  # signals arrive nowhere else
             for number in SIGNALS:
-                self._before[number] = signal.signal(number, self._receive)
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as a shell sets it for its background
+                    self._before[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -100,5 +100,5 @@ def test_a_critic_values_a_state_alone_as_among_others(specimens: Specimens, lla
     critic = Critic(llama.base_model, 32)
     torch.nn.init.normal_(critic.head.weight)
     states = [t.state for t in specimens.trajectories]
-    alone = [float(critic(torch.tensor([state.tokens]))[0, -1]) for state in states]
+    alone = [float(critic(torch.tensor([state.tokens]))[0, -1].detach()) for state in states]
     assert critic_values(critic, states) == pytest.approx(alone, abs=1e-5)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,22 @@ SMALL = [
     "eval.every=2", "samples=1", "algo.prompts=2", "algo.group_size=4", "algo.minibatch=4", "threads=1",
     "save_every=1", "env.min_steps=2", "env.max_steps=3", "env.max_new_tokens=40",
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """SIGINT as in a terminal's foreground: whoever started the tests may have had it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with StopSignals() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.received is None
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def left_behind(folder: Path) -> dict[str, Any]:
