@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +56,20 @@ def test_html_escapes_what_it_shows(tmp_path: Path) -> None:
     assert "<script" not in page and "x &amp; &lt;y&gt;" in page and "http" not in page
 
 
+def test_the_report_opens_in_a_browser(browser: Any, tmp_path: Path) -> None:
+    draw_curves(CURVES, tmp_path / "c.png")
+    page = to_html(build_tables(summarise(CURVES)), "the command", (tmp_path / "c.png").read_bytes())
+    (tmp_path / "report.html").write_text(page)
+    tab, faults = browser.new_page(), []
+    tab.on("pageerror", lambda error: faults.append(str(error)))
+    tab.on("requestfailed", lambda request: faults.append(request.url))
+    tab.goto(f"file://{tmp_path / 'report.html'}")
+    assert tab.locator("table").count() == 4 and "dear - cheap" in tab.inner_text("body")
+    assert tab.evaluate("document.querySelector('img').naturalWidth") > 400
+    assert faults == []
+    tab.close()
+
+
 def test_the_command_runs_reports_and_reuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = [
         "env=sums_short", "algo.prompts=2", "algo.group_size=4", "eval.problems=8", "eval.final_problems=8",
@@ -65,10 +79,11 @@ def test_the_command_runs_reports_and_reuses(tmp_path: Path, capsys: pytest.Capt
     first = json.loads((tmp_path / "summary.json").read_text())
     assert set(first["methods"]) == {"rloo", "grpo"} and first["methods"]["rloo"]["iterations"] == 1
     assert (tmp_path / "curves.png").is_file() and "## Difference" in (tmp_path / "report.md").read_text()
-    shutil.rmtree(tmp_path / "runs" / "grpo-0")  # as if it had not been run yet
+    (tmp_path / "runs" / "grpo-0" / "summary.json").unlink()  # as if it had been killed just before
     before = (tmp_path / "runs" / "rloo-0" / "metrics.jsonl").stat().st_mtime_ns
     assert run(small) == 0 and "1 of 2 runs are there already" in capsys.readouterr().out
     assert (tmp_path / "runs" / "rloo-0" / "metrics.jsonl").stat().st_mtime_ns == before
+    assert "going on from iteration_0001" in (tmp_path / "runs" / "grpo-0.log").read_text()
     again = json.loads((tmp_path / "summary.json").read_text())
     assert again["methods"]["grpo"]["final"] == first["methods"]["grpo"]["final"]
 
