@@ -45,15 +45,15 @@ def help_text(root: str, schema: type, purpose: str, arguments: list[str]) -> st
         next(p / f"{root}.yaml" for p in search_path() if (p / f"{root}.yaml").is_file())
     )
     groups = [f"  {group}={'|'.join(group_names(group))}" for group in shipped.defaults]
+    if groups:
+        groups = ["Groups (a file each under configs/; your own ./configs is searched first):", *groups, ""]
     return "\n".join(
         [
             purpose.strip(),
             "",
             inspect.cleandoc(schema.__doc__ or ""),
             "",
-            "Groups (a file each under configs/; your own ./configs is searched first):",
             *groups,
-            "",
             "Keys, as they would be used with these arguments; change one with dotted.key=value:",
             OmegaConf.to_yaml(config).rstrip(),
         ]
