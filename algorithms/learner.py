@@ -143,7 +143,6 @@ class Learner:
         share = int(units["length"].numel()) / len(batch)
         metrics = {**describe_credit(batch), **gap, "learned_share": share}
         return Cursor(batch, metrics, self.generator.get_state())
-        return metrics
 
     @torch.no_grad()
     def _score(self, batch: TensorDict) -> dict[str, float]:

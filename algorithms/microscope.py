@@ -11,6 +11,7 @@ from tensordict import TensorDict
 from algorithms.algorithm import Algorithm
 from algorithms.models import Critic
 from algorithms.stats import Share
+from vineenv.collector import ask_oracle
 from vineenv.engines.base import Engine
 from vineenv.env import ReasoningEnv
 from vineenv.errors import UsageError
@@ -79,14 +80,9 @@ class Specimens:
     def ask_oracle(self) -> bool:
         """Add what the environment knows of the steps; false if it knows nothing."""
         try:
-            known = [
-                [self.env.oracle(prefix_state(self.env, t, start)) for start in v.starts]
-                for t, v in zip(self.trajectories, self.values, strict=True)
-            ]
+            self.batch.update(ask_oracle(self.env, self.trajectories, [v.starts for v in self.values]))
         except UsageError:
             return False
-        self.batch["on_track"] = pad_states([[r for r, _ in row] for row in known], False, torch.bool)
-        self.batch["steps_left"] = pad_states([[n for _, n in row] for row in known], 0, torch.int64)
         return True
 
     @torch.no_grad()

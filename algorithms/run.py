@@ -45,7 +45,7 @@ def run(arguments: list[str]) -> int:
         found = find_run(folder, config, checkpoints)
         for note in found.notes:
             warn(note)
-        code = train(config, settings, build_parts(config), found, folder)
+        code = train(config, settings, build_parts(config), found, checkpoints)
     if code:
         given = [a for a in arguments if not a.startswith("run_dir=")]
         again = shlex.join([*given, f"run_dir={folder}"])
@@ -53,9 +53,11 @@ def run(arguments: list[str]) -> int:
     return code
 
 
-def train(config: DictConfig, settings: RunConfig, parts: Parts, found: Resumption, folder: Path) -> int:
+def train(
+    config: DictConfig, settings: RunConfig, parts: Parts, found: Resumption, checkpoints: Checkpoints
+) -> int:
     """Run the loop; whatever ends it, the folder holds the policy and the curve so far."""
-    checkpoints = Checkpoints(folder / "checkpoints", settings.keep)
+    folder = checkpoints.folder.parent
     identity = identify(parts, found, config)
     recorder = Recorder(folder, config, found.state.get("sizes"))
     console.print(f"run folder  {folder}", markup=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -115,17 +115,7 @@ class VineCollector(BaseCollector):
             return [v.starts for v in self.values], {"mc_value": means}
         whole = Vines(K=1)
         starts = [choose_starts(self.env.step_starts(t.state, t.logprobs), whole) for t in self.trajectories]
-        return starts, self._ask_oracle(starts) if self.oracle else {}
-
-    def _ask_oracle(self, starts: list[tuple[int, ...]]) -> dict[str, torch.Tensor]:
-        known = [
-            [self.env.oracle(prefix_state(self.env, t, start)) for start in row]
-            for t, row in zip(self.trajectories, starts, strict=True)
-        ]
-        return {
-            "on_track": pad_states([[right for right, _ in row] for row in known], False, torch.bool),
-            "steps_left": pad_states([[left for _, left in row] for row in known], 0, torch.int64),
-        }
+        return starts, ask_oracle(self.env, self.trajectories, starts) if self.oracle else {}
 
     def _draw(self, count: int) -> list[Problem]:
         """The next problems in the order of their epoch; those that cannot be used are passed over."""
@@ -178,3 +168,21 @@ class VineCollector(BaseCollector):
 
     def shutdown(self, *_: Any, **__: Any) -> None:
         """Nothing to release: the engine belongs to the caller."""
+
+
+def ask_oracle(
+    env: ReasoningEnv, trajectories: Sequence[Trajectory], starts: Sequence[Sequence[int]]
+) -> dict[str, torch.Tensor]:
+    """What the environment knows of the states at segment starts: `on_track` and `steps_left` [B, S].
+
+    Raises:
+        UsageError: it knows nothing.
+    """
+    known = [
+        [env.oracle(prefix_state(env, t, start)) for start in row]
+        for t, row in zip(trajectories, starts, strict=True)
+    ]
+    return {
+        "on_track": pad_states([[right for right, _ in row] for row in known], False, torch.bool),
+        "steps_left": pad_states([[left for _, left in row] for row in known], 0, torch.int64),
+    }
