@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from algorithms.command import main_command
-from algorithms.comparison import Method, Run, read_run, summarise
+from algorithms.comparison import Method, Run, read_run, spent, summarise
 from algorithms.config import RunConfig, compose, load_group, own_keys
 from algorithms.console import console, progress_bar
 from algorithms.report import write_report
@@ -132,12 +132,7 @@ def _probed(methods: Sequence[Method], kind: str, amount: float, out: Path, work
         raise UsageError(f"The probe of {failed[0].name} failed; see {failed[0].log}.")
     for method, probe in zip(methods, probes, strict=True):
         first, last = probe.lines()[-2:]
-        prefix = "tokens/" if kind == "tokens" else "seconds/"
-        cost = sum(
-            value - first.get(key, 0.0)
-            for key, value in last.items()
-            if key.startswith(prefix) and key not in (f"{prefix}evaluation", f"{prefix}total")
-        )
+        cost = spent(last, kind) - spent(first, kind)
         count = max(1, int(amount / cost))
         console.print(f"{method.name}: {cost:,.0f} {kind} an iteration, so {count} iterations", markup=False)
         yield method.with_iterations(count)

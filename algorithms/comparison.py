@@ -20,8 +20,12 @@ from algorithms.stats import (
     probability_of_improvement,
 )
 
-SPENT_TOKENS = ("policy", "vines", "training")
-SPENT_SECONDS = ("policy", "vines", "scoring", "training", "weights")
+# What a method is charged with; evaluation is the same for all. Tokens: sampled and trained on.
+SPENT = {
+    "tokens": ("policy", "vines", "training"),
+    "seconds": ("policy", "vines", "scoring", "training", "weights"),
+    "flops": ("policy", "vines", "scoring", "training"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Run:
 class Curve:
     """A finished run: held-out accuracy against what had been spent by then.
 
-    `tokens` and `seconds` leave evaluation out: it is the same for all, and no part of a method.
+    `tokens`, `seconds` and `flops` leave evaluation out: it is the same for all, and no part of a method.
     """
 
     method: str
@@ -89,6 +93,7 @@ class Curve:
     accuracy: list[float]
     tokens: list[float]
     seconds: list[float]
+    flops: list[float]
     kl: list[float]
     reward: float
     start: float
@@ -108,8 +113,9 @@ def read_run(run: Run) -> Curve:
         seed=run.seed,
         iterations=[line["iteration"] for line in measured],
         accuracy=[line["eval/sampled"] for line in measured],
-        tokens=[_spent(line, "tokens", SPENT_TOKENS) for line in measured],
-        seconds=[_spent(line, "seconds", SPENT_SECONDS) for line in measured],
+        tokens=[spent(line, "tokens") for line in measured],
+        seconds=[spent(line, "seconds") for line in measured],
+        flops=[spent(line, "flops") for line in measured],
         kl=[line.get("kl", 0.0) for line in measured],
         reward=last["reward"],
         start=lines[0]["test/sampled"],
@@ -168,6 +174,7 @@ def _describe(rows: Sequence[Curve], tokens: float, seconds: float, target: floa
         "iterations": rows[0].iterations[-1],
         "tokens": mean([c.tokens[-1] for c in rows]),
         "seconds": mean([c.seconds[-1] for c in rows]),
+        "flops": mean([c.flops[-1] for c in rows]),
         "time_split": {key: float(np.mean([c.split.get(key, 0.0) for c in rows])) for key in rows[0].split},
         "unaccounted": float(np.mean([_unaccounted(c) for c in rows])),
     }
@@ -196,8 +203,9 @@ def _differences(methods: Mapping[str, Sequence[Curve]]) -> list[dict[str, Any]]
     return out
 
 
-def _spent(line: Mapping[str, Any], kind: str, purposes: Sequence[str]) -> float:
-    return float(sum(line.get(f"{kind}/{purpose}", 0) for purpose in purposes))
+def spent(line: Mapping[str, Any], kind: str) -> float:
+    """Tokens, seconds or flops that a line of metrics charges its method with."""
+    return float(sum(line.get(f"{kind}/{purpose}", 0) for purpose in SPENT[kind]))
 
 
 def _unaccounted(curve: Curve) -> float:

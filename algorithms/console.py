@@ -124,16 +124,19 @@ def print_summary(lines: list[dict[str, Any]], folder: Path, policy: Path | None
     last = lines[-1]
     tokens = {k.removeprefix("tokens/"): v for k, v in last.items() if k.startswith("tokens/")}
     seconds = {k.removeprefix("seconds/"): v for k, v in last.items() if k.startswith("seconds/")}
+    flops = {k.removeprefix("flops/"): v for k, v in last.items() if k.startswith("flops/")}
     hits = {k.removeprefix("hit_rate/"): v for k, v in last.items() if k.startswith("hit_rate/")}
     table = Table(title="spent")
     table.add_column("on")
     table.add_column("tokens", justify="right")
     table.add_column("seconds", justify="right")
+    table.add_column("TFLOP", justify="right")
     table.add_column("prefixes cached", justify="right")
     for purpose in dict.fromkeys([*seconds, *tokens]):
         count = f"{tokens[purpose]:,}" if purpose in tokens else ""
+        operations = f"{flops[purpose] / 1e12:,.1f}" if purpose in flops else ""
         cached = f"{hits[purpose]:.1%}" if purpose in hits else ""
-        table.add_row(purpose, count, f"{seconds.get(purpose, 0.0):,.1f}", cached)
+        table.add_row(purpose, count, f"{seconds.get(purpose, 0.0):,.1f}", operations, cached)
     console.print(table)
     console.print(f"run folder  {folder}")
     if policy is not None:

@@ -144,6 +144,11 @@ class Learner:
         metrics = {**describe_credit(batch), **gap, "learned_share": share}
         return Cursor(batch, metrics, self.generator.get_state())
 
+    @property
+    def _scorers(self) -> int:
+        """How many models read a batch before it is learned from."""
+        return int(self.algorithm.rescore) + (self.reference is not None) + (self.critic_loss is not None)
+
     @torch.no_grad()
     def _score(self, batch: TensorDict) -> dict[str, float]:
         """Add what the loss compares with; return how far engine and trainer are apart, in nats."""
@@ -156,6 +161,7 @@ class Learner:
             batch["state_value"] = torch.zeros_like(batch["sample_log_prob"])
         for rows, part in self._microbatches(batch):
             width = part["mask"].shape[1]
+            self.ledger.add_tokens("scoring", int((part["length"] + 1).sum()) * self._scorers)
             if self.algorithm.rescore:
                 batch["sample_log_prob"][rows, :width] = _on_rows(self.actor, part)
             if self.reference is not None:

@@ -14,6 +14,7 @@ from algorithms.console import Reporter
 from algorithms.evaluate import evaluate
 from algorithms.guards import UpdateGuard, Watch
 from algorithms.learner import Learner, updates_per_iteration
+from algorithms.models import multiplied_parameters
 from algorithms.parts import Parts
 from algorithms.randomness import random_states, set_random_states
 from algorithms.recorder import Recorder
@@ -56,6 +57,7 @@ class Loop:
         self.parts, self.config, self.recorder, self.reporter = parts, config, recorder, reporter
         self.stop, self.checkpoints = stop, checkpoints
         self.ledger = Ledger()
+        self.multiplied = multiplied_parameters(parts.policy)
         algorithm = parts.algorithm
         total = config.iterations * updates_per_iteration(algorithm)
         self.learner = Learner(
@@ -247,6 +249,7 @@ class Loop:
         """Write an iteration's line with what has been spent so far, and show it."""
         spent: dict[str, float] = {f"tokens/{k}": v for k, v in self.ledger.tokens.items()}
         spent |= {f"seconds/{k}": round(v, 3) for k, v in self.ledger.seconds.items()}
+        spent |= {f"flops/{k}": v for k, v in self.ledger.flops(self.multiplied).items()}
         spent["seconds/total"] = round(self.elapsed + time.perf_counter() - self.started, 3)
         spent["engine/hit_rate"] = self.parts.engine.stats.hit_rate
         spent |= {f"hit_rate/{k}": v for k, v in self.ledger.hit_rates.items()}

@@ -86,6 +86,21 @@ def _asset(name: str) -> str:
     return str(folder)
 
 
+def multiplied_parameters(model: PreTrainedModel) -> int:
+    """How many weights a token is multiplied with: all but the tables that it is only looked up in.
+
+    A head that shares the input embedding's table is multiplied with, so it counts once.
+    """
+    head = model.get_output_embeddings()
+    shared = None if head is None else head.weight
+    looked_up = {
+        id(module.weight)
+        for module in model.modules()
+        if isinstance(module, nn.Embedding) and module.weight is not shared
+    }
+    return sum(p.numel() for p in model.parameters() if id(p) not in looked_up)
+
+
 def load_weights(model: PreTrainedModel, folder: Path) -> None:
     """Give a model the weights that `save_pretrained` wrote of it."""
     saved = type(model).from_pretrained(folder, dtype=model.dtype, use_safetensors=True)

@@ -1,4 +1,4 @@
-"""What a run has spent: tokens and seconds, by purpose."""
+"""What a run has spent: tokens, seconds and operations, by purpose."""
 
 from __future__ import annotations
 
@@ -27,6 +27,23 @@ class Ledger:
     def hit_rates(self) -> dict[str, float]:
         """Share of the prefix tokens asked of the engine that came from its cache, by purpose."""
         return {key: 1 - self.computed[key] / count for key, count in self.asked.items() if count}
+
+    def flops(self, parameters: int) -> dict[str, float]:
+        """Floating-point operations so far, by purpose: 2 N a token read or sampled, 6 N a token trained on.
+
+        Kaplan et al. 2020 (arXiv 2001.08361), section 2.1. Prefix tokens that came from a cache cost
+        nothing. The products of queries with keys are left out; they are a share of about
+        layers * length * width / N of the rest.
+
+        Args:
+            parameters: N, the weights that a token is multiplied with.
+        """
+        read = defaultdict(int, self.computed)
+        trained = {"training": 3}
+        return {
+            purpose: 2.0 * parameters * (count + read[purpose]) * trained.get(purpose, 1)
+            for purpose, count in self.tokens.items()
+        }
 
     @contextmanager
     def timed(self, purpose: str, stats: EngineStats | None = None) -> Generator[None]:

@@ -15,7 +15,8 @@ from vineenv.errors import UsageError
 def curve(method: str, seed: int, final: float, cost: float) -> Curve:
     return Curve(
         method=method, seed=seed, iterations=[0, 5, 10], accuracy=[0.1, 0.2, 0.2 + final - 0.3],
-        tokens=[0, 5 * cost, 10 * cost], seconds=[0, cost, 2 * cost], kl=[0.0, 0.01, 0.02], reward=0.4,
+        tokens=[0, 5 * cost, 10 * cost], seconds=[0, cost, 2 * cost],
+        flops=[0, 50 * cost, 1e2 * cost], kl=[0.0, 0.01, 0.02], reward=0.4,
         start=0.1, final=final, greedy=1.0, split={"policy": 6.0, "training": 3.0, "total": 10.0},
         total_seconds=10.0,
     )  # fmt: skip

@@ -96,6 +96,10 @@ def test_every_algorithm_runs_and_leaves_a_whole_folder(algo: str, tmp_path: Pat
     assert {"reward", "kl", "clip_fraction", "entropy", "advantage_nonzero", "grad_norm"} <= end.keys()
     assert end["tokens/policy"] > 0 and end["seconds/training"] > 0
     assert ("tokens/vines" in end) == (algo in ("vineppo", "spo"))
+    # Read by the policy, the reference and PPO's critic; learned from twice by all but the reference.
+    read, trained = (3, 2) if algo == "ppo" else (2, 1)
+    assert end["tokens/training"] / (2 * trained) == end["tokens/scoring"] / read
+    assert end["flops/training"] / (2 * trained) == pytest.approx(3 * end["flops/scoring"] / read)
     assert "test/sampled" in start and "test/greedy_high" in end
     assert OmegaConf.load(folder / "config.yaml").algo.group_size == 4
     assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")

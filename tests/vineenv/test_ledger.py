@@ -23,6 +23,15 @@ def test_prefix_tokens_are_booked_under_their_purpose() -> None:
     assert ledger.hit_rates == {"policy": pytest.approx(0.6), "vines": pytest.approx(0.98)}
 
 
+def test_operations_are_two_a_weight_read_and_six_a_weight_trained_and_cached_tokens_are_free() -> None:
+    stats, ledger = EngineStats(), Ledger()
+    with ledger.timed("vines", stats):
+        stats.prompt_tokens, stats.prefill_tokens = 1000, 30
+    ledger.add_tokens("vines", 70)
+    ledger.add_tokens("training", 10)
+    assert ledger.flops(5) == {"vines": 2 * 5 * (70 + 30), "training": 6 * 5 * 10}
+
+
 def test_a_ledger_goes_on_from_what_was_saved() -> None:
     stats, ledger = EngineStats(), Ledger()
     with ledger.timed("vines", stats):
