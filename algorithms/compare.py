@@ -19,9 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from algorithms.command import main_command
-from algorithms.comparison import Method, Run, read_run, spent, summarise
-from algorithms.config import RunConfig, compose, load_group, own_keys
+from algorithms.comparison import read_run, spent, summarise
+from algorithms.config import compose, load_group, own_keys
 from algorithms.console import console, progress_bar
+from algorithms.contenders import Method, Run, enter, parse_sweep
+from algorithms.parts import use_threads
+from algorithms.passes import PassSettings, measure_passes
 from algorithms.report import write_report
 from vineenv.errors import UsageError, unknown
 
@@ -36,7 +39,9 @@ class CompareConfig:
     `budget` is `iterations:25`, or `tokens:3e6` or `seconds:600` a run: a probe of two iterations
     then says how many iterations each method may have. `sweep` is `algo.K:1,3,9`, a variant of each
     method a value. `workers` runs go side by side, a thread each; 0 takes the number of cores.
-    `target` is the accuracy that the time to reach is told for; 0 takes halfway to the best.
+    `target` is the accuracy that the time to reach is told for; 0 takes halfway to the best. `oracle`
+    lets exact step credit take part where the environment knows it: what it has over group credit is the
+    headroom. pass@k of the last policies is of `pass_samples` answers to `pass_problems` each, 0 for none.
     """
 
     algos: list[str]
@@ -44,12 +49,20 @@ class CompareConfig:
     budget: str
     out: str
     workers: int
+    oracle: bool
+    pass_problems: int
+    pass_samples: int
     sweep: str | None = None
     target: float = 0.0
 
     def __post_init__(self) -> None:
         if self.seeds < 1 or self.workers < 0:
             raise UsageError(f"seeds={self.seeds} must be at least 1, workers={self.workers} at least 0.")
+        if self.pass_problems < 0 or self.pass_samples < 1:
+            raise UsageError(
+                f"pass_problems={self.pass_problems} must be at least 0, "
+                f"pass_samples={self.pass_samples} at least 1."
+            )
         if not self.algos:
             raise UsageError("algos is empty: name at least one, as algos=[vineppo,grpo].")
         for algo in self.algos:
@@ -76,16 +89,6 @@ def parse_budget(text: str) -> tuple[str, float]:
     return kind, value
 
 
-def parse_sweep(text: str | None) -> list[tuple[str, str]]:
-    """`algo.K:1,3,9` as labels and overrides; one empty pair where there is no sweep."""
-    if not text:
-        return [("", "")]
-    key, _, values = text.partition(":")
-    if not key or not values:
-        raise UsageError(f"sweep={text!r} is not of the form key:value,value, as algo.K:1,3,9.")
-    return [(f" {key.rpartition('.')[2]}={value}", f"{key}={value}") for value in values.split(",")]
-
-
 def run(arguments: list[str]) -> int:
     """Check everything, run what is missing, write the report."""
     names = [field.name for field in dataclasses.fields(CompareConfig)]
@@ -93,13 +96,7 @@ def run(arguments: list[str]) -> int:
     shared = [a for a in arguments if a not in own_arguments]
     config = compose("compare", CompareConfig, own_arguments)
     own = own_keys(CompareConfig, config)
-    methods = [
-        Method(f"{algo}{label}", [f"algo={algo}", *shared, *([override] if override else [])])
-        for algo in own.algos
-        for label, override in parse_sweep(own.sweep)
-    ]
-    for method in methods:  # everything is checked before the first run begins
-        compose("config", RunConfig, method.arguments)
+    methods = enter(own.algos, shared, own.sweep, oracle=own.oracle)
     out = Path(own.out)
     out.mkdir(parents=True, exist_ok=True)
     kind, amount = parse_budget(own.budget)
@@ -112,12 +109,17 @@ def run(arguments: list[str]) -> int:
     failed = execute(runs, workers, "runs")
     for bad in failed:
         console.print(f"failed: {bad.name}; see {bad.log}", style="red")
-    done = [read_run(r) for r in runs if r.is_finished()]
+    done = [r for r in runs if r.is_finished()]
     if not done:
         return FAILED
-    summary = summarise(done, own.target)
+    curves = [read_run(r) for r in done]
+    summary = summarise(curves, own.target)
+    if own.pass_problems:
+        use_threads(workers)
+        for name, passes in measure_passes(done, PassSettings(own.pass_problems, own.pass_samples)).items():
+            summary["methods"][name]["passes"] = passes
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
-    write_report(out, done, summary, " ".join(["python -m algorithms.compare", *arguments]))
+    write_report(out, curves, summary, " ".join(["python -m algorithms.compare", *arguments]))
     console.print(f"\n{(out / 'report.md').read_text()}\nreport      {out / 'report.html'}", markup=False)
     return FAILED if failed else 0
 

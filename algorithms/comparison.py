@@ -3,81 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 
+from algorithms.contenders import GROUP_METHODS, ORACLE, Run, split_name
 from algorithms.stats import (
     Mean,
     area_under,
     first_reaching,
+    least_squares_slope,
     mean_of,
     paired_difference,
     probability_of_improvement,
 )
 
+AXES = ("iterations", "tokens", "seconds", "flops")
 # What a method is charged with; evaluation is the same for all. Tokens: sampled and trained on.
 SPENT = {
     "tokens": ("policy", "vines", "training"),
     "seconds": ("policy", "vines", "scoring", "training", "weights"),
     "flops": ("policy", "vines", "scoring", "training"),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Method:
-    """A name for the report, and what a run of it is started with."""
-
-    name: str
-    arguments: list[str]
-
-    def with_iterations(self, count: int) -> Method:
-        """The same with a number of iterations."""
-        return Method(self.name, [*self.arguments, f"iterations={count}"])
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """One seed of a method, in a folder of its own."""
-
-    method: Method
-    seed: int
-    parent: Path
-
-    @property
-    def name(self) -> str:
-        """Method and seed."""
-        return f"{self.method.name}, seed {self.seed}"
-
-    @property
-    def folder(self) -> Path:
-        """Where it is."""
-        plain = re.sub(r"[^\w.=-]+", "-", self.method.name)
-        return self.parent / f"{plain}-{self.seed}"
-
-    @property
-    def log(self) -> Path:
-        """What it printed."""
-        return self.folder.with_suffix(".log")
-
-    def arguments(self) -> list[str]:
-        """Of `algorithms.run`."""
-        return [*self.method.arguments, f"seed={self.seed}", f"run_dir={self.folder}", "threads=1"]
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Its metrics."""
-        return [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
-
-    def is_finished(self) -> bool:
-        """Whether its last iteration was measured on the test split and the policy saved."""
-        if not (self.folder / "summary.json").is_file() or not (self.folder / "policy").is_dir():
-            return False
-        last = self.lines()[-1]
-        return last["iteration"] > 0 and "test/sampled" in last
+Methods = Mapping[str, Sequence["Curve"]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +36,7 @@ class Curve:
     """A finished run: held-out accuracy against what had been spent by then.
 
     `tokens`, `seconds` and `flops` leave evaluation out: it is the same for all, and no part of a method.
+    `reward` is the mean training reward since the measurement before; nan at the start.
     """
 
     method: str
@@ -95,19 +47,24 @@ class Curve:
     seconds: list[float]
     flops: list[float]
     kl: list[float]
-    reward: float
+    reward: list[float]
     start: float
     final: float
     greedy: float
     split: dict[str, float]
     total_seconds: float
 
+    def at(self, axis: str, amount: float) -> float:
+        """Accuracy when so much had been spent, in a straight line between two measurements."""
+        return float(np.interp(amount, getattr(self, axis), self.accuracy))
+
 
 def read_run(run: Run) -> Curve:
     """Read a finished run's metrics."""
     lines = run.lines()
-    measured = [line for line in lines if "eval/sampled" in line]
-    last = lines[-1]
+    places = [i for i, line in enumerate(lines) if "eval/sampled" in line]
+    measured, last = [lines[i] for i in places], lines[-1]
+    rewards = [[line["reward"] for line in lines[a + 1 : b + 1]] for a, b in pairwise(places)]
     return Curve(
         method=run.method.name,
         seed=run.seed,
@@ -117,7 +74,7 @@ def read_run(run: Run) -> Curve:
         seconds=[spent(line, "seconds") for line in measured],
         flops=[spent(line, "flops") for line in measured],
         kl=[line.get("kl", 0.0) for line in measured],
-        reward=last["reward"],
+        reward=[math.nan, *(float(np.mean(row)) for row in rewards)],
         start=lines[0]["test/sampled"],
         final=last["test/sampled"],
         greedy=last["test/greedy"],
@@ -126,86 +83,123 @@ def read_run(run: Run) -> Curve:
     )
 
 
+def spent(line: Mapping[str, Any], kind: str) -> float:
+    """Tokens, seconds or flops that a line of metrics charges its method with."""
+    return float(sum(line.get(f"{kind}/{purpose}", 0) for purpose in SPENT[kind]))
+
+
+def group_by_method(curves: Sequence[Curve]) -> dict[str, list[Curve]]:
+    """The runs of each method, in the order of their first."""
+    methods: dict[str, list[Curve]] = {}
+    for curve in curves:
+        methods.setdefault(curve.method, []).append(curve)
+    return methods
+
+
 def summarise(curves: Sequence[Curve], target: float = 0.0) -> dict[str, Any]:
     """What `summary.json` holds: each method's results, and every pair's difference.
 
     Equal tokens and seconds are those of the cheapest run; accuracy there is read off the curve of
     the validation split. Final accuracy is of the test split.
     """
-    methods: dict[str, list[Curve]] = {}
-    for curve in curves:
-        methods.setdefault(curve.method, []).append(curve)
-    tokens = min(curve.tokens[-1] for curve in curves)
-    seconds = min(curve.seconds[-1] for curve in curves)
+    methods = group_by_method(curves)
+    equal = {axis: min(getattr(c, axis)[-1] for c in curves) for axis in ("tokens", "seconds")}
     start = float(np.mean([curve.accuracy[0] for curve in curves]))
     best = max(float(np.mean([c.accuracy[-1] for c in rows])) for rows in methods.values())
     target = target or start + (best - start) / 2
     return {
         "target": target,
-        "equal_tokens": tokens,
-        "equal_seconds": seconds,
-        "methods": {name: _describe(rows, tokens, seconds, target) for name, rows in methods.items()},
-        "differences": _differences(methods),
+        "equal_tokens": equal["tokens"],
+        "equal_seconds": equal["seconds"],
+        "methods": {name: _describe(rows, equal, target) for name, rows in methods.items()},
+        "differences": _differences(methods, equal),
+        "headroom": measure_headroom(methods),
     }
 
 
-def _describe(rows: Sequence[Curve], tokens: float, seconds: float, target: float) -> dict[str, Any]:
-    def mean(values: Sequence[float]) -> dict[str, Any]:
-        return _plain(mean_of(values))
+def measure_headroom(methods: Methods) -> list[dict[str, Any]]:
+    """What exact step credit has over the best group credit at the end, for each variant of a sweep.
 
-    def accuracy(values: Sequence[float]) -> dict[str, Any]:
-        """Clipped to 0 and 1, which two seeds' intervals often pass."""
-        mean = mean_of(values)
-        return _plain(Mean(mean.value, max(mean.low, 0.0), min(mean.high, 1.0), mean.count))
-
-    reached = {axis: [first_reaching(getattr(c, axis), c.accuracy, target) for c in rows] for axis in AXES}
-    return {
-        "seeds": [c.seed for c in rows],
-        "start": accuracy([c.start for c in rows]),
-        "final": accuracy([c.final for c in rows]),
-        "final_each": [c.final for c in rows],
-        "greedy": accuracy([c.greedy for c in rows]),
-        "at_equal_tokens": accuracy([float(np.interp(tokens, c.tokens, c.accuracy)) for c in rows]),
-        "at_equal_seconds": accuracy([float(np.interp(seconds, c.seconds, c.accuracy)) for c in rows]),
-        "area_by_iterations": mean([area_under(c.iterations, c.accuracy) for c in rows]),
-        "to_target": {axis: _all_or_none(values) for axis, values in reached.items()},
-        "train_minus_test": mean([c.reward - c.final for c in rows]),
-        "kl": mean([c.kl[-1] for c in rows]),
-        "iterations": rows[0].iterations[-1],
-        "tokens": mean([c.tokens[-1] for c in rows]),
-        "seconds": mean([c.seconds[-1] for c in rows]),
-        "flops": mean([c.flops[-1] for c in rows]),
-        "time_split": {key: float(np.mean([c.split.get(key, 0.0) for c in rows])) for key in rows[0].split},
-        "unaccounted": float(np.mean([_unaccounted(c) for c in rows])),
-    }
-
-
-AXES = ("iterations", "tokens", "seconds")
-
-
-def _differences(methods: Mapping[str, Sequence[Curve]]) -> list[dict[str, Any]]:
+    Only where it is `significant` (the whole 95 % interval above 0) can runs tell estimators of step
+    values apart. The best of the group methods is taken by its mean, so the headroom is told too
+    small rather than too large.
+    """
     out = []
-    names = list(methods)
-    for i, first in enumerate(names):
-        for second in names[i + 1 :]:
-            a, b = ({c.seed: c.final for c in methods[name]} for name in (first, second))
-            both = sorted(a.keys() & b.keys())
+    for name, rows in methods.items():
+        algo, variant = split_name(name)
+        if algo != ORACLE:
+            continue
+        rivals = [
+            other
+            for other, (kind, own) in ((other, split_name(other)) for other in methods)
+            if kind in GROUP_METHODS and (not variant or own in (variant, ""))
+        ]
+        if rivals:
+            rival = max(rivals, key=lambda other: float(np.mean([c.final for c in methods[other]])))
+            difference = _paired(rows, methods[rival], lambda c: c.final)
             out.append(
                 {
-                    "first": first,
-                    "second": second,
-                    "difference": _plain(paired_difference([a[s] for s in both], [b[s] for s in both])),
-                    "probability_of_improvement": probability_of_improvement(
-                        list(a.values()), list(b.values())
-                    ),
+                    "oracle": name,
+                    "group": rival,
+                    "difference": _plain(difference),
+                    "significant": difference.low > 0,
                 }
             )
     return out
 
 
-def spent(line: Mapping[str, Any], kind: str) -> float:
-    """Tokens, seconds or flops that a line of metrics charges its method with."""
-    return float(sum(line.get(f"{kind}/{purpose}", 0) for purpose in SPENT[kind]))
+def _describe(rows: Sequence[Curve], equal: Mapping[str, float], target: float) -> dict[str, Any]:
+    def mean(values: Sequence[float]) -> dict[str, Any]:
+        return _plain(mean_of(values))
+
+    reached = {axis: [first_reaching(getattr(c, axis), c.accuracy, target) for c in rows] for axis in AXES}
+    slopes = [least_squares_slope(c.reward[1:], c.accuracy[1:]) for c in rows]
+    return {
+        "seeds": [c.seed for c in rows],
+        "start": share_of_seeds([c.start for c in rows]),
+        "final": share_of_seeds([c.final for c in rows]),
+        "final_each": [c.final for c in rows],
+        "greedy": share_of_seeds([c.greedy for c in rows]),
+        **{f"at_equal_{axis}": share_of_seeds([c.at(axis, v) for c in rows]) for axis, v in equal.items()},
+        "area_by_iterations": mean([area_under(c.iterations, c.accuracy) for c in rows]),
+        "to_target": {axis: _all_or_none(values) for axis, values in reached.items()},
+        "train_minus_test": mean([c.reward[-1] - c.final for c in rows]),
+        "generalisation_slope": None if None in slopes else mean([s for s in slopes if s is not None]),
+        "kl": mean([c.kl[-1] for c in rows]),
+        "iterations": rows[0].iterations[-1],
+        **{axis: mean([getattr(c, axis)[-1] for c in rows]) for axis in SPENT},
+        "time_split": {key: float(np.mean([c.split.get(key, 0.0) for c in rows])) for key in rows[0].split},
+        "unaccounted": float(np.mean([_unaccounted(c) for c in rows])),
+    }
+
+
+def _differences(methods: Methods, equal: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Every pair's difference at the end (test split), at equal tokens and seconds (validation split)."""
+    out = []
+    for (first, a), (second, b) in combinations(methods.items(), 2):
+        at_equal = {
+            f"at_equal_{axis}": _plain(_paired(a, b, lambda c, axis=axis, v=v: c.at(axis, v)))
+            for axis, v in equal.items()
+        }
+        out.append(
+            {
+                "first": first,
+                "second": second,
+                "difference": _plain(_paired(a, b, lambda c: c.final)),
+                **at_equal,
+                "probability_of_improvement": probability_of_improvement(
+                    [c.final for c in a], [c.final for c in b]
+                ),
+            }
+        )
+    return out
+
+
+def _paired(first: Sequence[Curve], second: Sequence[Curve], value: Callable[[Curve], float]) -> Mean:
+    """Mean difference over the seeds that both have."""
+    a, b = ({c.seed: value(c) for c in rows} for rows in (first, second))
+    both = sorted(a.keys() & b.keys())
+    return paired_difference([a[s] for s in both], [b[s] for s in both])
 
 
 def _unaccounted(curve: Curve) -> float:
@@ -218,6 +212,14 @@ def _all_or_none(values: Sequence[float | None]) -> dict[str, Any]:
     """Mean over the seeds that got there, and how many did."""
     there = [value for value in values if value is not None]
     return {"mean": float(np.mean(there)) if there else None, "reached": len(there), "of": len(values)}
+
+
+def share_of_seeds(values: Sequence[float]) -> dict[str, Any]:
+    """Mean over seeds of a share, its interval clipped to 0 and 1, which that of two seeds often passes."""
+    mean = mean_of(values)
+    if mean.count > 1:
+        mean = Mean(mean.value, max(mean.low, 0.0), min(mean.high, 1.0), mean.count)
+    return _plain(mean)
 
 
 def _plain(mean: Mean) -> dict[str, Any]:

@@ -40,12 +40,18 @@ class OpenedRun:
         policy: its policy at the end.
         engine: serves that policy.
         critic: its own or another run's, if there is one.
+        final_split: what it was measured on at its start and end.
     """
 
     env: ReasoningEnv
     policy: PreTrainedModel
     engine: Engine
     critic: Critic | None
+    final_split: str
+
+    def close(self) -> None:
+        """Let go of what the engine holds outside this process."""
+        getattr(self.engine, "close", lambda: None)()
 
     def problems(self, split: str, count: int) -> list[Problem]:
         """The first problems of a split that can be used."""
@@ -88,7 +94,8 @@ def open_run(run: str, critic_run: str | None = None) -> OpenedRun:
     source = build(config.model)
     policy = source.load()
     env = build_env(config, source.tokenizer())
-    return OpenedRun(env, policy, build(config.engine, policy), load_critic(Path(critic_run or run), policy))
+    critic = load_critic(Path(critic_run or run), policy)
+    return OpenedRun(env, policy, build(config.engine, policy), critic, config.eval.final_split)
 
 
 def load_critic(run: Path, policy: PreTrainedModel) -> Critic | None:

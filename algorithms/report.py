@@ -8,14 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-import numpy as np
-
-from algorithms.comparison import AXES, Curve
-from algorithms.stats import mean_share
+from algorithms.comparison import Curve
+from algorithms.comparison_plots import draw_comparison
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem}
@@ -25,12 +19,13 @@ th:first-child,td:first-child{text-align:left}
 img{max-width:100%;background:#fff} code{background:#8882;padding:.1rem .3rem}
 :root{color-scheme:light dark}
 """
+_REACHED = ("iterations", "tokens", "seconds")
 Table = tuple[str, list[str], list[list[str]]]
 
 
 def write_report(out: Path, curves: Sequence[Curve], summary: dict[str, Any], command: str) -> None:
     """Write `report.md`, `curves.png` and `report.html` into a folder."""
-    draw_curves(curves, out / "curves.png")
+    draw_comparison(curves, summary, out / "curves.png")
     tables = build_tables(summary)
     (out / "report.md").write_text(to_markdown(tables, command))
     (out / "report.html").write_text(to_html(tables, command, (out / "curves.png").read_bytes()))
@@ -38,7 +33,25 @@ def write_report(out: Path, curves: Sequence[Curve], summary: dict[str, Any], co
 
 def build_tables(summary: dict[str, Any]) -> list[Table]:
     """The tables of the report: title, head, rows."""
-    return [_accuracy(summary), _cost(summary), _differences(summary), _time(summary)]
+    tables = [_headroom(summary), _accuracy(summary), _differences(summary), _cost(summary)]
+    tables += [_learning(summary), _time(summary)]
+    if any("passes" in m for m in summary["methods"].values()):
+        tables.append(_passes(summary))
+    return tables
+
+
+def _headroom(summary: dict[str, Any]) -> Table:
+    rows = [
+        [
+            f"{row['oracle']} - {row['group']}",
+            _share(row["difference"], signed=True),
+            "yes" if row["significant"] else "no",
+        ]
+        for row in summary["headroom"]
+    ]
+    rows = rows or [["not measured", "", "unknown: it takes oracle, and rloo or grpo"]]
+    title = "Headroom: exact step credit over the best group credit, points at the end"
+    return title, ["", "difference", "enough to rank methods"], rows
 
 
 def _accuracy(summary: dict[str, Any]) -> Table:
@@ -51,47 +64,68 @@ def _accuracy(summary: dict[str, Any]) -> Table:
 
 def _cost(summary: dict[str, Any]) -> Table:
     target = f"{100 * summary['target']:.1f} %"
-    spent = ["", "iterations", "M tokens", "seconds", *(f"{axis} to {target}" for axis in AXES)]
+    spent = ["", "iterations", "M tokens", "seconds", "TFLOP", *(f"{axis} to {target}" for axis in _REACHED)]
     rows = [
         [
             name,
             str(m["iterations"]),
             f"{m['tokens']['value'] / 1e6:.2f}",
             f"{m['seconds']['value']:.0f}",
-            *(_reached(m["to_target"][axis]) for axis in AXES),
-            f"{m['kl']['value']:.3f}",
-            f"{100 * m['train_minus_test']['value']:+.1f}",
+            f"{m['flops']['value'] / 1e12:.1f}",
+            *(_reached(m["to_target"][axis]) for axis in _REACHED),
         ]
         for name, m in summary["methods"].items()
     ]
-    return "What it cost, evaluation left out", [*spent, "KL", "train - test, points"], rows
+    return "What it cost, evaluation left out", spent, rows
+
+
+def _learning(summary: dict[str, Any]) -> Table:
+    rows = [
+        [
+            name,
+            f"{100 * m['area_by_iterations']['value']:.1f}",
+            f"{m['kl']['value']:.3f}",
+            f"{100 * m['train_minus_test']['value']:+.1f}",
+            _number(m["generalisation_slope"]),
+        ]
+        for name, m in summary["methods"].items()
+    ]
+    head = ["", "mean accuracy on the way, %", "KL, nats a token", "train - test, points", "slope"]
+    return "How it learned; slope: points of held-out accuracy a point of training reward", head, rows
 
 
 def _differences(summary: dict[str, Any]) -> Table:
     rows = [
         [
             f"{d['first']} - {d['second']}",
-            _share(d["difference"], signed=True),
+            *(_share(d[key], signed=True) for key in ("difference", "at_equal_tokens", "at_equal_seconds")),
             f"{d['probability_of_improvement']:.2f}",
         ]
         for d in summary["differences"]
     ]
-    head = ["", "difference", "chance of improvement"]
-    return "Difference at the end, points, paired by seed", head, rows
+    head = ["", "at the end", "at equal tokens", "at equal seconds", "chance of improvement, end"]
+    return "Differences, points, paired by seed, with Student's 95 % interval", head, rows
 
 
 def _time(summary: dict[str, Any]) -> Table:
     methods = summary["methods"]
-    purposes = [key for key in next(iter(methods.values()))["time_split"] if key != "total"]
+    purposes = dict.fromkeys(key for m in methods.values() for key in m["time_split"] if key != "total")
     rows = [
         [
             name,
-            *(f"{m['time_split'].get(purpose, 0.0):.0f}" for purpose in purposes),
+            *(f"{m['time_split'].get(purpose, 0.0) / m['iterations']:.2f}" for purpose in purposes),
             f"{100 * m['unaccounted']:.1f} %",
         ]
         for name, m in methods.items()
     ]
-    return "Seconds by purpose", ["", *purposes, "in no part"], rows
+    return "Seconds an iteration by purpose", ["", *purposes, "in no part"], rows
+
+
+def _passes(summary: dict[str, Any]) -> Table:
+    methods = {name: m["passes"] for name, m in summary["methods"].items() if "passes" in m}
+    keys = list(next(iter(methods.values())))
+    rows = [[name, *(_share(row[key]) for key in keys)] for name, row in methods.items()]
+    return "Several answers to a problem at the end, %, over seeds", ["", *keys], rows
 
 
 def to_markdown(tables: Sequence[Table], command: str) -> str:
@@ -123,38 +157,20 @@ def to_html(tables: Sequence[Table], command: str, picture: bytes) -> str:
     )
 
 
-def draw_curves(curves: Sequence[Curve], file: Path) -> None:
-    """Held-out accuracy against iterations, tokens and seconds, a line and a 95 % band a method."""
-    figure, panels = plt.subplots(1, 3, figsize=(13, 4.2), dpi=110, sharey=True)
-    names = list(dict.fromkeys(curve.method for curve in curves))
-    for axis, panel in zip(AXES, panels, strict=True):
-        for number, name in enumerate(names):
-            rows = [curve for curve in curves if curve.method == name]
-            points = min(len(row.accuracy) for row in rows)
-            x = np.mean([getattr(row, axis)[:points] for row in rows], axis=0)
-            means = [mean_share([row.accuracy[i] for row in rows]) for i in range(points)]
-            colour = f"C{number}" if name != "oracle" else "0.5"
-            panel.plot(
-                x, [m.value for m in means], color=colour, label=name, ls="--" if name == "oracle" else "-"
-            )
-            if len(rows) > 1:
-                low, high = [m.low for m in means], [m.high for m in means]
-                panel.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
-        panel.set_xlabel(axis if axis == "iterations" else f"{axis}, evaluation left out")
-        panel.grid(alpha=0.3)
-    panels[0].set_ylabel("held-out accuracy at temperature 1")
-    panels[0].legend(frameon=False)
-    figure.tight_layout()
-    figure.savefig(file)
-    plt.close(figure)
-
-
 def _share(mean: dict[str, Any], *, signed: bool = False) -> str:
     form = "{:+.1f}" if signed else "{:.1f}"
     centre = form.format(100 * mean["value"])
     if mean["low"] is None:
         return centre
     return f"{centre} ({form.format(100 * mean['low'])} to {form.format(100 * mean['high'])})"
+
+
+def _number(mean: dict[str, Any] | None) -> str:
+    if mean is None:
+        return ""
+    if mean["low"] is None:
+        return f"{mean['value']:.2f}"
+    return f"{mean['value']:.2f} ({mean['low']:.2f} to {mean['high']:.2f})"
 
 
 def _reached(target: dict[str, Any]) -> str:

@@ -94,6 +94,14 @@ def area_under(x: Sequence[float], y: Sequence[float]) -> float:
     return float(np.trapezoid(y, x) / (x[-1] - x[0]))
 
 
+def least_squares_slope(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """Slope of the straight line that fits best; None where fewer than two x differ."""
+    spread = np.subtract(x, np.mean(x)) if len(x) else np.zeros(0)
+    if not spread.any():
+        return None
+    return float(spread @ np.asarray(y) / (spread @ spread))
+
+
 def first_reaching(x: Sequence[float], y: Sequence[float], target: float) -> float | None:
     """Where a curve first reaches a height, between points in a straight line; None if it never does."""
     for i, height in enumerate(y):

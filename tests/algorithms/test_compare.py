@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from algorithms.compare import parse_budget, parse_sweep, run
-from algorithms.comparison import Curve, Method, Run, summarise
-from algorithms.report import build_tables, draw_curves, to_html
+from algorithms.compare import parse_budget, run
+from algorithms.comparison import Curve, summarise
+from algorithms.comparison_plots import draw_comparison
+from algorithms.contenders import Method, Run, parse_sweep
+from algorithms.report import build_tables, to_html
 from vineenv.errors import UsageError
 
 
@@ -16,7 +19,7 @@ def curve(method: str, seed: int, final: float, cost: float) -> Curve:
     return Curve(
         method=method, seed=seed, iterations=[0, 5, 10], accuracy=[0.1, 0.2, 0.2 + final - 0.3],
         tokens=[0, 5 * cost, 10 * cost], seconds=[0, cost, 2 * cost],
-        flops=[0, 50 * cost, 1e2 * cost], kl=[0.0, 0.01, 0.02], reward=0.4,
+        flops=[0, 50 * cost, 1e2 * cost], kl=[0.0, 0.01, 0.02], reward=[math.nan, 0.3, 0.4],
         start=0.1, final=final, greedy=1.0, split={"policy": 6.0, "training": 3.0, "total": 10.0},
         total_seconds=10.0,
     )  # fmt: skip
@@ -51,21 +54,21 @@ def test_summary_by_hand() -> None:
 
 
 def test_html_escapes_what_it_shows(tmp_path: Path) -> None:
-    draw_curves(CURVES, tmp_path / "c.png")
+    draw_comparison(CURVES, summarise(CURVES), tmp_path / "c.png")
     bad = [curve("<script>alert(1)</script>", 0, 0.5, 10)]
     page = to_html(build_tables(summarise(bad)), "x & <y>", (tmp_path / "c.png").read_bytes())
     assert "<script" not in page and "x &amp; &lt;y&gt;" in page and "http" not in page
 
 
 def test_the_report_opens_in_a_browser(browser: Any, tmp_path: Path) -> None:
-    draw_curves(CURVES, tmp_path / "c.png")
+    draw_comparison(CURVES, summarise(CURVES), tmp_path / "c.png")
     page = to_html(build_tables(summarise(CURVES)), "the command", (tmp_path / "c.png").read_bytes())
     (tmp_path / "report.html").write_text(page)
     tab, faults = browser.new_page(), []
     tab.on("pageerror", lambda error: faults.append(str(error)))
     tab.on("requestfailed", lambda request: faults.append(request.url))
     tab.goto(f"file://{tmp_path / 'report.html'}")
-    assert tab.locator("table").count() == 4 and "dear - cheap" in tab.inner_text("body")
+    assert tab.locator("table").count() == 6 and "dear - cheap" in tab.inner_text("body")
     assert tab.evaluate("document.querySelector('img').naturalWidth") > 400
     assert faults == []
     tab.close()
@@ -75,14 +78,17 @@ def test_the_command_runs_reports_and_reuses(tmp_path: Path, capsys: pytest.Capt
     small = [
         "env=sums_short", "algo.prompts=2", "algo.group_size=4", "eval.problems=8", "eval.final_problems=8",
         "samples=0", "algos=[rloo,grpo]", "seeds=1", "budget=iterations:1", f"out={tmp_path}", "workers=2",
+        "pass_problems=3", "pass_samples=4",
     ]  # fmt: skip
     assert run(small) == 0
     first = json.loads((tmp_path / "summary.json").read_text())
-    assert set(first["methods"]) == {"rloo", "grpo"} and first["methods"]["rloo"]["iterations"] == 1
-    assert (tmp_path / "curves.png").is_file() and "## Difference" in (tmp_path / "report.md").read_text()
+    assert set(first["methods"]) == {"rloo", "grpo", "oracle"} and first["methods"]["rloo"]["iterations"] == 1
+    report = (tmp_path / "report.md").read_text()
+    assert (tmp_path / "curves.png").is_file() and "## Headroom" in report and "oracle - " in report
+    assert list(first["methods"]["oracle"]["passes"])[:2] == ["pass@1", "pass@2"]
     (tmp_path / "runs" / "grpo-0" / "summary.json").unlink()  # as if it had been killed just before
     before = (tmp_path / "runs" / "rloo-0" / "metrics.jsonl").stat().st_mtime_ns
-    assert run(small) == 0 and "1 of 2 runs are there already" in capsys.readouterr().out
+    assert run(small) == 0 and "2 of 3 runs are there already" in capsys.readouterr().out
     assert (tmp_path / "runs" / "rloo-0" / "metrics.jsonl").stat().st_mtime_ns == before
     assert "going on from iteration_0001" in (tmp_path / "runs" / "grpo-0.log").read_text()
     again = json.loads((tmp_path / "summary.json").read_text())
